@@ -83,7 +83,7 @@ fn data_reaches_the_manifests_that_look_it_up() {
 
     // Published values are removed with their node.
     let dir = project(&sandbox, 1).dir;
-    let applied = sandbox.run_muster(&["env", "apply", "test", dir.to_str().unwrap()]);
+    let applied = sandbox.run_muster(&["env", "apply", "test", dir.to_str().unwrap(), "--yes"]);
     assert_eq!(applied.code(), 0, "{applied:?}");
     until_written(&sandbox, &api, "web1", "binlogs", "db1 bin.2");
     up.process.interrupt_group();

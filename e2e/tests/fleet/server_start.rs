@@ -131,6 +131,6 @@ fn running_server_is_found_from_any_directory() {
     killed.kill();
     let ended = sandbox.run_muster_in("project", &["status"]);
     assert_eq!(ended.code(), 2, "{ended:?}");
-    assert!(ended.stderr.contains("is not running any more"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("is not running"), "{}", ended.stderr);
     assert_eq!(sandbox.run_muster_in("elsewhere", &["status"]).code(), 2);
 }
