@@ -12,6 +12,7 @@ use muster_release::{bundle, manifest};
 
 use crate::bench::Bench;
 use crate::parts::fleet::{BenchFleet, FleetOptions};
+use crate::parts::machine::now;
 use crate::parts::process::{self, run_measured};
 use crate::parts::project;
 use crate::row::{BenchRow, Sample, Unit, bytes};
@@ -41,8 +42,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let mut rows = update(&fleet).await?;
     let release = fleet.project.dir.join("releases/v2");
     rows.extend(commands(bench, &fleet, &release).await?);
-    fleet.stop().await?;
     rows.push(unpack(bench, &release)?);
+    fleet.stop().await?;
     rows.push(
         BenchRow::new("control repository: idle agent, resident", Unit::Bytes, bytes(memory.rss))
             .at_most(12.0 * 1024.0 * 1024.0)
@@ -92,7 +93,7 @@ async fn update(fleet: &BenchFleet) -> anyhow::Result<Vec<BenchRow>> {
 async fn commands(bench: &Bench, fleet: &BenchFleet, release: &Path) -> anyhow::Result<Vec<BenchRow>> {
     let (mut builds, mut pushes) = (Vec::new(), Vec::new());
     let key = project::release_key(&fleet.project.dir);
-    for number in 3..bench.size(8, 4) {
+    for number in 3..bench.size(8_u64, 4) {
         fs::write(release.join(CHANGED), format!("number: {number}\n"))?;
         let (dir, version) = (bench.dir()?, format!("v{number}"));
         let text = |path: &Path| path.display().to_string();
@@ -101,6 +102,8 @@ async fn commands(bench: &Bench, fleet: &BenchFleet, release: &Path) -> anyhow::
             anyhow::Ok(std::iter::once(program).chain(words.iter().map(Into::into)).collect::<Vec<_>>())
         };
         let (source, key, out) = (text(release), text(&key), text(dir.path()));
+        // The default is the time in seconds, and two builds may be in one second.
+        let serial = (now().as_secs() + number).to_string();
         let build = muster(&[
             "release",
             "build",
@@ -112,6 +115,8 @@ async fn commands(bench: &Bench, fleet: &BenchFleet, release: &Path) -> anyhow::
             "--out",
             &out,
             "--no-validate",
+            "--serial",
+            &serial,
         ])?;
         builds.push(run_measured(bench, dir.path(), &build).await?.seconds);
         let manifest = text(&dir.path().join(format!("{version}.release.json")));
