@@ -8,7 +8,8 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 use muster_agent::agent;
 use muster_agent::commands::{UNKNOWN, check, lookup, once, status, version};
@@ -327,17 +328,18 @@ async fn run(config: &ConfigFile) -> anyhow::Result<()> {
 }
 
 fn start_logging(level: &str, format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let parse = |filter: &str| filter.parse::<Targets>().ok();
+    let filter = std::env::var("RUST_LOG").ok().and_then(|filter| parse(&filter)).or_else(|| parse(level));
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
         // It would be reported on standard error, and panic if nobody reads that.
         .log_internal_errors(false);
+    let registry = tracing_subscriber::registry().with(filter);
     match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => registry.with(log).init(),
+        LogFormat::Json => registry.with(log.json().flatten_event(true)).init(),
     }
 }
 

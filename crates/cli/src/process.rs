@@ -11,7 +11,9 @@ use muster_wire::token::Token;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::prelude::*;
 
 use crate::connect::STATE_DIR;
 
@@ -33,22 +35,21 @@ pub(crate) enum LogFormat {
 /// Starts logging to standard error.
 pub(crate) fn log_to_stderr(format: LogFormat) {
     let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let log = tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(io::stderr).with_ansi(colors);
-    let log = log.with_target(false).log_internal_errors(LOG_INTERNAL_ERRORS);
+    let log = layer().with_writer(io::stderr).with_ansi(colors).with_target(false);
+    let log = log.log_internal_errors(LOG_INTERNAL_ERRORS);
+    let registry = tracing_subscriber::registry().with(log_filter());
     // Fails only if a test has installed a subscriber already.
     let _ = match format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+        LogFormat::Text => registry.with(log).try_init(),
+        LogFormat::Json => registry.with(log.json().flatten_event(true)).try_init(),
     };
 }
 
 /// Starts logging to a file, for a command that uses the terminal itself.
 pub(crate) fn log_to_file(path: &Path) -> io::Result<()> {
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(log_filter())
-        .with_writer(Mutex::new(open_log(path)?))
-        .with_ansi(false);
-    let _ = log.with_target(false).log_internal_errors(LOG_INTERNAL_ERRORS).try_init();
+    let log = layer().with_writer(Mutex::new(open_log(path)?)).with_ansi(false).with_target(false);
+    let log = log.log_internal_errors(LOG_INTERNAL_ERRORS);
+    let _ = tracing_subscriber::registry().with(log_filter()).with(log).try_init();
     Ok(())
 }
 
@@ -61,8 +62,9 @@ fn open_log(path: &Path) -> io::Result<File> {
     Ok(log)
 }
 
-fn log_filter() -> EnvFilter {
-    EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG))
+fn log_filter() -> Option<Targets> {
+    let parse = |filter: &str| filter.parse().ok();
+    std::env::var("RUST_LOG").ok().and_then(|filter| parse(&filter)).or_else(|| parse(DEFAULT_LOG))
 }
 
 /// Raises the limit of open files to the maximum: a server holds one connection per agent, and the default is 1,024.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::{fmt, fs};
 
@@ -57,24 +58,29 @@ fn join_problems(problems: &[SpecProblem]) -> String {
 }
 
 /// Checks the release in a directory, such as an unpacked bundle: directories of modules may be missing, since a bundle
-/// has no empty directories.
+/// has no empty directories. Only the files that `release.yaml` names are looked at.
 pub fn check_directory(directory: &Path) -> Result<ReleaseSpec, CheckError> {
-    check_tree(&ReleaseTree::read(directory)?, false)
+    let spec = directory.join(SPEC);
+    let size = match fs::symlink_metadata(&spec) {
+        Ok(meta) if meta.is_file() => meta.len(),
+        Ok(_) => return Err(CheckError::NoSpec),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(CheckError::NoSpec),
+        Err(error) => return Err(CheckError::Read(error)),
+    };
+    check_paths(&ReleasePaths::Directory(directory), &read_spec(&spec, size)?)
 }
 
 /// Checks a release before it is packed.
 pub fn check(tree: &ReleaseTree) -> Result<ReleaseSpec, CheckError> {
-    check_tree(tree, true)
+    let file = tree.file(SPEC).ok_or(CheckError::NoSpec)?;
+    check_paths(&ReleasePaths::Tree(tree), &read_spec(&file.source, file.size)?)
 }
 
-fn check_tree(tree: &ReleaseTree, before_packing: bool) -> Result<ReleaseSpec, CheckError> {
-    let file = tree.file(SPEC).ok_or(CheckError::NoSpec)?;
-    if file.size > SPEC_LIMIT {
+fn read_spec(path: &Path, size: u64) -> Result<String, CheckError> {
+    if size > SPEC_LIMIT {
         return Err(CheckError::TooLong);
     }
-    let text = fs::read_to_string(&file.source).map_err(CheckError::Read)?;
-    let files = tree.files().map(|(path, file)| (path.to_owned(), file.executable)).collect();
-    check_paths(&ReleasePaths { files, source: before_packing.then_some(tree) }, &text)
+    fs::read_to_string(path).map_err(CheckError::Read)
 }
 
 /// Reasons to refuse a bundle.
@@ -100,15 +106,17 @@ pub fn check_bundle<R: Read>(
         return Err(CheckError::TooLong.into());
     }
     let text = String::from_utf8(spec).map_err(|error| CheckError::Read(io::Error::other(error)))?;
-    Ok(check_paths(&ReleasePaths { files, source: None }, &text)?)
+    Ok(check_paths(&ReleasePaths::Bundle(files), &text)?)
 }
 
-/// The paths of a release.
-struct ReleasePaths<'t> {
-    /// Files with their executable bits.
-    files: BTreeMap<String, bool>,
-    /// The tree before it is packed, with empty directories. None for a bundle, which has none.
-    source: Option<&'t ReleaseTree>,
+/// The paths of a release, by where the release is.
+enum ReleasePaths<'t> {
+    /// Files with their executable bits. A bundle has no empty directories.
+    Bundle(BTreeMap<String, bool>),
+    /// An unpacked bundle.
+    Directory(&'t Path),
+    /// The tree before it is packed.
+    Tree(&'t ReleaseTree),
 }
 
 fn check_paths(paths: &ReleasePaths<'_>, text: &str) -> Result<ReleaseSpec, CheckError> {
@@ -153,9 +161,9 @@ fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, PathRequiremen
 impl PathRequirement {
     fn problem(self, paths: &ReleasePaths<'_>, path: &str, text: &str) -> Option<SpecProblem> {
         let normal = normalized(path);
-        let file = paths.files.get(&normal);
-        let directory = normal.is_empty() || has_directory(&paths.files, &normal);
-        let excluded = paths.source.and_then(|tree| tree.rules().excluded_part(&normal));
+        let file = paths.executable(&normal);
+        let directory = normal.is_empty() || paths.has_files_in(&normal);
+        let excluded = paths.excluded_part(&normal);
         let message = match (self, file, directory) {
             (PathRequirement::File | PathRequirement::FileOrDirectory, Some(_), _) => return None,
             (PathRequirement::Directory | PathRequirement::FileOrDirectory, None, true) => return None,
@@ -185,16 +193,45 @@ impl PathRequirement {
 }
 
 impl ReleasePaths<'_> {
+    /// The executable bit of a file; none if there is no such file.
+    fn executable(&self, path: &str) -> Option<bool> {
+        match self {
+            ReleasePaths::Bundle(files) => files.get(path).copied(),
+            ReleasePaths::Directory(root) => {
+                let meta = fs::symlink_metadata(root.join(path)).ok().filter(fs::Metadata::is_file)?;
+                Some(meta.permissions().mode() & 0o111 != 0)
+            }
+            ReleasePaths::Tree(tree) => tree.file(path).map(|file| file.executable),
+        }
+    }
+
+    /// True if the directory has any file. An unpacked bundle has no other directories.
+    fn has_files_in(&self, directory: &str) -> bool {
+        match self {
+            ReleasePaths::Bundle(files) => {
+                let prefix = format!("{directory}/");
+                files.range(prefix.clone()..).next().is_some_and(|(path, _)| path.starts_with(&prefix))
+            }
+            ReleasePaths::Directory(root) => fs::symlink_metadata(root.join(directory)).is_ok_and(|meta| meta.is_dir()),
+            ReleasePaths::Tree(tree) => tree.has_files_in(directory),
+        }
+    }
+
     /// True if a directory exists without files. In a bundle every directory without files may have existed.
     fn has_empty_directory(&self, directory: &str) -> bool {
-        self.source.is_none_or(|tree| tree.has_directory(directory))
+        match self {
+            ReleasePaths::Bundle(_) | ReleasePaths::Directory(_) => true,
+            ReleasePaths::Tree(tree) => tree.has_directory(directory),
+        }
     }
-}
 
-/// True if the directory has any file; empty directories are not part of a release.
-fn has_directory(paths: &BTreeMap<String, bool>, directory: &str) -> bool {
-    let prefix = format!("{directory}/");
-    paths.range(prefix.clone()..).next().is_some_and(|(path, _)| path.starts_with(&prefix))
+    /// The part of a path that is left out of the release.
+    fn excluded_part<'p>(&self, path: &'p str) -> Option<&'p str> {
+        match self {
+            ReleasePaths::Bundle(_) | ReleasePaths::Directory(_) => None,
+            ReleasePaths::Tree(tree) => tree.rules().excluded_part(path),
+        }
+    }
 }
 
 /// The path without `.` parts and without a trailing `/`.
@@ -255,8 +292,6 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn problem(spec: &str, files: &[(&str, u32)]) -> String {

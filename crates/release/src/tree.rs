@@ -204,7 +204,11 @@ impl ReleaseTree {
 
     /// True if the directory exists, also if it is empty.
     pub fn has_directory(&self, directory: &str) -> bool {
-        directory.is_empty() || self.directories.contains(directory) || self.below(directory).next().is_some()
+        directory.is_empty() || self.directories.contains(directory) || self.has_files_in(directory)
+    }
+
+    pub fn has_files_in(&self, directory: &str) -> bool {
+        self.below(directory).next().is_some()
     }
 
     /// The directory that was read. Files of repositories are elsewhere.

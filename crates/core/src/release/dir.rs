@@ -45,46 +45,62 @@ pub struct ReleaseFile {
 /// Lists the files of a release, sorted by path.
 pub fn list(root: &Path) -> Result<Vec<ReleaseFile>, ReadReleaseError> {
     let mut files = Vec::new();
-    let mut left = vec![String::new()];
-    let mut size = 0;
-    while let Some(dir) = left.pop() {
-        let full = if dir.is_empty() { root.to_owned() } else { root.join(&dir) };
-        let failed = |source| ReadReleaseError::Io { path: full.clone(), source };
-        for entry in fs::read_dir(&full).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let path = entry.path();
-            let name = entry.file_name().into_string().map_err(|_| ReadReleaseError::Name { path: path.clone() })?;
-            let inside = if dir.is_empty() { name } else { format!("{dir}/{name}") };
-            let meta =
-                fs::symlink_metadata(&path).map_err(|source| ReadReleaseError::Io { path: path.clone(), source })?;
-            if meta.is_dir() {
-                left.push(inside);
-            } else if meta.is_file() {
-                size += meta.len();
-                files.push(ReleaseFile { path: inside, executable: meta.permissions().mode() & 0o111 != 0 });
-            } else {
-                return Err(ReadReleaseError::NotAFile { path });
-            }
-            if files.len() > FILE_LIMIT {
-                return Err(ReadReleaseError::TooManyFiles);
-            }
-            if size > SIZE_LIMIT {
-                return Err(ReadReleaseError::TooLarge);
-            }
-        }
-    }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
+    visit(root, |file, _| {
+        files.push(file);
+        Ok(())
+    })?;
     Ok(files)
+}
+
+/// Calls `visitor` with each file and its full path, in the order of the paths in the release. Only one directory at each
+/// level is in memory, not the list of all files.
+fn visit(
+    root: &Path,
+    mut visitor: impl FnMut(ReleaseFile, &Path) -> Result<(), ReadReleaseError>,
+) -> Result<(), ReadReleaseError> {
+    // The next entry of the release is the last one. Directories end with `/`: in this order, paths of files are sorted
+    // as a whole.
+    let mut left = vec![String::new()];
+    let (mut files, mut size) = (0, 0);
+    while let Some(inside) = left.pop() {
+        let path = if inside.is_empty() { root.to_owned() } else { root.join(&inside) };
+        let failed = |source| ReadReleaseError::Io { path: path.clone(), source };
+        if inside.is_empty() || inside.ends_with('/') {
+            let first = left.len();
+            for entry in fs::read_dir(&path).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let name =
+                    entry.file_name().into_string().map_err(|_| ReadReleaseError::Name { path: entry.path() })?;
+                let end = if entry.file_type().map_err(failed)?.is_dir() { "/" } else { "" };
+                left.push(format!("{inside}{name}{end}"));
+            }
+            left[first..].sort_unstable_by(|a, b| b.cmp(a));
+            continue;
+        }
+        let meta = fs::symlink_metadata(&path).map_err(failed)?;
+        if !meta.is_file() {
+            return Err(ReadReleaseError::NotAFile { path });
+        }
+        files += 1;
+        if files > FILE_LIMIT {
+            return Err(ReadReleaseError::TooManyFiles);
+        }
+        size += meta.len();
+        if size > SIZE_LIMIT {
+            return Err(ReadReleaseError::TooLarge);
+        }
+        visitor(ReleaseFile { path: inside, executable: meta.permissions().mode() & 0o111 != 0 }, &path)?;
+    }
+    Ok(())
 }
 
 /// Digest of the release in a directory, as `sha256:<hex>`.
 pub fn digest(root: &Path) -> Result<String, ReadReleaseError> {
     let mut content = ContentHash::default();
     let mut buffer = vec![0; 64 * 1024];
-    for file in list(root)? {
-        let path = root.join(&file.path);
+    visit(root, |file, path| {
         let hashed = (|| {
-            let mut reading = fs::File::open(&path)?;
+            let mut reading = fs::File::open(path)?;
             let mut left = reading.metadata()?.len();
             content.begin(&file.path, file.executable, left);
             loop {
@@ -97,8 +113,8 @@ pub fn digest(root: &Path) -> Result<String, ReadReleaseError> {
             }
             if left == 0 { Ok(()) } else { Err(changed()) }
         })();
-        hashed.map_err(|source| ReadReleaseError::Io { path, source })?;
-    }
+        hashed.map_err(|source| ReadReleaseError::Io { path: path.to_owned(), source })
+    })?;
     Ok(content.finish().into())
 }
 
@@ -165,6 +181,19 @@ mod tests {
         ] {
             assert_ne!(base, digest(release(other).path()).unwrap(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn files_are_listed_in_the_order_of_their_paths() {
+        let dir = release(&[
+            ("b", "", 0o644),
+            ("a/z", "", 0o644),
+            ("a-b", "", 0o644),
+            ("a0/c/d", "", 0o644),
+            ("a.b", "", 0o644),
+        ]);
+        let paths: Vec<_> = list(dir.path()).unwrap().into_iter().map(|file| file.path).collect();
+        assert_eq!(paths, ["a-b", "a.b", "a/z", "a0/c/d", "b"]);
     }
 
     #[test]
