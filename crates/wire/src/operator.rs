@@ -128,7 +128,7 @@ pub struct EnvironmentStatus {
     /// Pauses in effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<NodePause>,
-    /// Failure domains in which no node is declared lost, since more than half of their nodes are silent.
+    /// Failure domains in which no node is declared lost, since more than half of their nodes are unreachable.
     pub held_domains: Vec<SilentDomain>,
     /// Keys whose value cannot be read, with the error.
     pub unreadable: BTreeMap<String, String>,
@@ -188,7 +188,7 @@ impl NodeRow {
     pub fn state_text(&self) -> &'static str {
         match (self.state, self.checks) {
             (NodeState::Validated, Some(0)) => "validated (0 checks)",
-            (state, _) => state.as_str(),
+            (state, _) => state.label(),
         }
     }
 }

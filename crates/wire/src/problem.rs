@@ -73,7 +73,7 @@ pub enum ProblemCode {
     Conflict,
     /// The environment is being destroyed: nothing new is accepted.
     Destroying,
-    /// The plan is stale: the environment changed since it was made.
+    /// The plan is out of date: the environment changed since it was made.
     PlanOutdated,
     /// Another rollout is in progress, and the request does not supersede it.
     RolloutUnderWay,
@@ -176,7 +176,7 @@ impl ProblemCode {
             ProblemCode::NotFound => "There is no such resource",
             ProblemCode::Conflict => "It was changed concurrently",
             ProblemCode::Destroying => "The environment is being destroyed",
-            ProblemCode::PlanOutdated => "The plan is stale",
+            ProblemCode::PlanOutdated => "The plan is out of date",
             ProblemCode::RolloutUnderWay => "Another rollout is in progress",
             ProblemCode::RolloutRefused => "The command is not possible in this phase",
             ProblemCode::OlderRelease => "The release is older than the current one",

@@ -99,8 +99,8 @@ fn print(status: &StatusOutput) {
     let or_none = |version: &Option<Version>| version.as_ref().map_or("none".to_owned(), Version::to_string);
     print_line(format_args!("node        {} of {}", status.node, status.env));
     print_line(format_args!("agent       {}", if status.agent { "running" } else { "not running" }));
-    print_line(format_args!("runs        {}", or_none(&status.runs)));
-    print_line(format_args!("should run  {}", or_none(&status.should_run)));
+    print_line(format_args!("version     {}", or_none(&status.runs)));
+    print_line(format_args!("desired     {}", or_none(&status.should_run)));
     if let Some(version) = &status.went_back_from {
         print_line(format_args!("rolled back {version}: no server accepted its report in time"));
     }

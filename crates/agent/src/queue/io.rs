@@ -132,7 +132,7 @@ pub enum Effect {
     Publish(Box<QueueStatus>),
     /// Start work. The slot is free: the previous order has ended.
     StartWork(Box<WorkOrder>),
-    /// Continue the work that an earlier agent has started. A run goes on as if nothing had happened; other work is
+    /// Continue the work that an earlier agent has started. A run continues as if nothing had happened; other work is
     /// ended, and the answer is [`Input::NotContinued`].
     AdoptWork(Box<WorkOrder>),
 }

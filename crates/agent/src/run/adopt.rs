@@ -1,4 +1,4 @@
-//! Continues the work of an earlier agent. A run goes on as if nothing had happened: its applier is awaited, or its checks
+//! Continues the work of an earlier agent. A run continues as if nothing had happened: its applier is awaited, or its checks
 //! are made again. Other work is ended; its causes are still there, and it is made again.
 
 use std::time::Duration;

@@ -172,8 +172,8 @@ async fn status_works_with_and_without_a_server() {
     for line in [
         "node        web1 of test",
         "agent       not running",
-        "runs        v1",
-        "should run  v1",
+        "version     v1",
+        "desired     v1",
         "validated",
         "server      answers",
     ] {
@@ -182,7 +182,7 @@ async fn status_works_with_and_without_a_server() {
     server.stop();
     let (code, said) = agent(&fixture, &["status"]).await;
     assert!(code == 0 && said.contains("server      does not answer: cannot reach the server"), "{said}");
-    assert!(said.contains("should run  v1"), "the last known version: {said}");
+    assert!(said.contains("desired     v1"), "the last known version: {said}");
 }
 
 fn run_agent(arguments: &[&str]) -> Output {

@@ -9,7 +9,7 @@ use crate::connect::ServerConnection;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Table, Terminal, count};
 
-/// Check the health of the store and of the servers, and that no agent is silent
+/// Check the health of the store and of the servers, and that all agents are connected
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 The server checks its store (latency, members, space, alarms, history, versions), the other replicas, the holders of \

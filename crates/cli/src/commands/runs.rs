@@ -113,7 +113,7 @@ fn show_failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
         out.line(format_args!("  … and {more} more: muster node show {}", first.node));
     }
     let named = |member: &GroupMember| match member.current {
-        Some(current) => format!("{} ({} now)", member.node, current.as_str()),
+        Some(current) => format!("{} ({} now)", member.node, current.label()),
         None => member.node.to_string(),
     };
     out.line(format_args!("  {}", nodes.iter().map(named).collect::<Vec<_>>().join(", ")));
@@ -136,7 +136,7 @@ fn show_failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = concat!("\
 A node has failed if its applier or its validation failed, if its machine could not be provisioned, or if its agent is \
-blocked. It has failed until a validation passes: also while it retries, waits for other nodes, or is silent; its present \
+blocked. It has failed until a validation passes: also while it retries, waits for other nodes, or is unreachable; its present \
 state is shown with its name. A node that waits for other nodes and has not failed before is not listed.
 
 Two failures are in one group if resource, file, line and message are equal, except for names and addresses of nodes, \

@@ -200,7 +200,7 @@ fn show_problems(status: &EnvironmentStatus, out: &mut Out) {
     }
     for held in &status.held_domains {
         out.line(format_args!(
-            "failure domain {}: {} of {} nodes are silent, most likely because of the network or the server; they are not \
+            "failure domain {}: {} of {} nodes are unreachable, most likely because of the network or the server; they are not \
              declared lost",
             text::one_line(&held.failure_domain),
             held.silent,
@@ -223,7 +223,7 @@ fn counts(status: &EnvironmentStatus) -> String {
         .rev()
         .map(|(state, nodes): (&NodeState, &usize)| {
             let unchecked = if *state == NodeState::Validated { unchecked(status, *nodes) } else { String::new() };
-            format!("{nodes} {}{unchecked}", state.as_str())
+            format!("{nodes} {}{unchecked}", state.label())
         })
         .collect();
     states.join(", ")

@@ -226,10 +226,10 @@ fn missing(host: &MissingHost, now: Timestamp) -> String {
         (Some(version), Some(reason)) => {
             // The state of an unreachable node says no more than the reason.
             let is_silent = state == NodeState::Silent;
-            let state = if is_silent { String::new() } else { format!(" ({}{why})", state.as_str()) };
+            let state = if is_silent { String::new() } else { format!(" ({}{why})", state.label()) };
             format!("{name} last validated {version}: {}{state}", not_counted_text(reason, now))
         }
-        (Some(version), None) => format!("{name} runs {version}: {}{why}", state.as_str()),
-        (None, _) => format!("{name} runs nothing yet: {}{why}", state.as_str()),
+        (Some(version), None) => format!("{name} runs {version}: {}{why}", state.label()),
+        (None, _) => format!("{name} runs nothing yet: {}{why}", state.label()),
     }
 }

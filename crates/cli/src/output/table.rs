@@ -5,7 +5,7 @@ use comfy_table::{ColumnConstraint, ContentArrangement, presets};
 use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::node::evidence::NotCounted;
-use muster_core::node::status::Reason;
+use muster_core::node::status::{NodeState, Reason};
 use muster_core::report::record::PastRun;
 use muster_core::report::{Cause, Outcome, Verdict};
 use muster_wire::operator::NodeRow;
@@ -88,8 +88,8 @@ fn color(line: &str, span: Option<(usize, usize)>) -> String {
 /// Colors by meaning: red needs an operator, yellow makes progress by itself, green is healthy.
 pub(super) fn style(word: &str) -> Option<Style> {
     match word {
-        "failed" | "error" | "invalid" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
-        "silent" | "cannot tell" => Some(AnsiColor::Magenta.on_default()),
+        "failed" | "error" | "checks failed" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
+        "unreachable" | "cannot tell" => Some(AnsiColor::Magenta.on_default()),
         "pending" | "outdated" | "configured" | "warning" | "validated (0 checks)" => {
             Some(AnsiColor::Yellow.on_default())
         }
@@ -104,20 +104,20 @@ pub fn node_table(rows: &[NodeRow], now: Timestamp) -> Table {
     // A server of an older version sends none.
     let with_hosts = rows.iter().any(|row| !row.host.is_empty() && row.host != row.node.host());
     let mut table = if with_hosts {
-        Table::new(["NODE", "HOST", "STATE", "FOR", "RUNS", "WHY"]).color_column(2)
+        Table::new(["NODE", "HOST", "STATE", "FOR", "VERSION", "WHY"]).color_column(2)
     } else {
-        Table::new(["NODE", "STATE", "FOR", "RUNS", "WHY"]).color_column(1)
+        Table::new(["NODE", "STATE", "FOR", "VERSION", "WHY"]).color_column(1)
     };
     for row in rows {
         let node = row.node.to_string();
         let state = row.state_text().to_owned();
         let since = row.since.map_or_else(|| NONE.to_owned(), |since| age(since, now));
-        let runs = version_cell(row.running.as_ref());
+        let version = version_cell(row.running.as_ref());
         let why = row.reason.as_ref().map(|reason| reason_text(reason, now)).unwrap_or_default();
         if with_hosts {
-            table.row([node, row.host.clone(), state, since, runs, why]);
+            table.row([node, row.host.clone(), state, since, version, why]);
         } else {
-            table.row([node, state, since, runs, why]);
+            table.row([node, state, since, version, why]);
         }
     }
     table
@@ -186,7 +186,7 @@ pub fn run_result(outcome: Outcome, checks: Option<u32>) -> String {
         Outcome::Configured(result) => result.word().to_owned(),
         Outcome::Previewed(result) => format!("preview: {}", result.word()),
         Outcome::Validated(Verdict::Passed) => "validated".to_owned(),
-        Outcome::Validated(Verdict::Failed) => "invalid".to_owned(),
+        Outcome::Validated(Verdict::Failed) => NodeState::Invalid.label().to_owned(),
     }
 }
 

@@ -60,7 +60,7 @@ async fn healthy_server_passes_all_checks() {
         controller | ok | quickstart liveness | held by REPLICA since TIME
         controller | ok | quickstart rollout | held by REPLICA since TIME
         environment | ok | quickstart | 4 nodes; all keys can be read
-        node | ok | quickstart | no agent is silent
+        node | ok | quickstart | all agents are connected
         clock | ok | this machine → server | within N s
 
         healthy
@@ -78,7 +78,7 @@ async fn silent_node_is_named_and_fails() {
     insta::with_settings!({ filters => FILTERS.to_vec() }, {
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("node")).collect();
         insta::assert_snapshot!(cells(&lines.join("\n")), @"
-        node | failed | quickstart | 1 of 4 is silent: web2 since TIME
+        node | failed | quickstart | 1 of 4 is unreachable: web2 since TIME
         node quickstart: check that the machine and its agent run, and that the agent can reach a server: `muster node show NODE` shows the last report
         ");
     });

@@ -133,7 +133,7 @@ async fn stale_plan_is_refused() {
     documents: 1 added, 0 changed, 0 removed
     lab: 1 to create, 0 to change, 0 to remove, 3 to keep
     --- stderr
-    error: the plan is stale: the files changed since the plan was made
+    error: the plan is out of date: the files changed since the plan was made
     hint: plan again, review the plan, and apply it
     ");
     site(&fleet, 3);
@@ -150,7 +150,7 @@ async fn stale_plan_is_refused() {
     documents: 1 added, 0 changed, 0 removed
     lab: 1 to create, 0 to change, 0 to remove, 3 to keep
     --- stderr
-    error: the plan is stale: the newest design revision was 1 and is now 2; the applied design revision was 1 and is now 2
+    error: the plan is out of date: the newest design revision was 1 and is now 2; the applied design revision was 1 and is now 2
     hint: plan again, review the plan, and apply it
     ");
     write(&fleet.machine.path("elsewhere/no-plan.json"), "{}");
@@ -318,8 +318,8 @@ async fn environment_shows_its_design() {
     source      api: 0 files, 0 documents
 
     ROLE  NODES  STATE
-    db    1      1 silent
-    web   3      3 silent
+    db    1      1 unreachable
+    web   3      3 unreachable
     ");
     snapshot!(fleet.muster(&["env", "history", "lab"]).await, @"
     exit 0
@@ -348,7 +348,7 @@ async fn destroy_requires_confirmation() {
     snapshot!(fleet.muster(&["env", "destroy", "lab"]).await, @"
     exit 64
     --- stderr
-    error: lab would be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, revision 1
+    error: lab would be destroyed: 3 nodes (1 db, 2 web) without a version, 3 unreachable; its design, revision 1
     hint: nothing was done; confirm with --confirm lab
     ");
     snapshot!(fleet.muster(&["env", "destroy", "lab", "--confirm", "prod"]).await, @r#"
@@ -380,7 +380,7 @@ async fn destroy_asks_for_the_name_on_a_terminal() {
     drop(child);
     assert_eq!(status.code(), Some(1));
     let text = read_terminal(reader).replace('\r', "");
-    let asked = "lab will be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, revision 1.\nAll nodes \
+    let asked = "lab will be destroyed: 3 nodes (1 db, 2 web) without a version, 3 unreachable; its design, revision 1.\nAll nodes \
                  are stopped and removed with all of their data. This cannot be undone.\nType the name of the \
                  environment to continue: ";
     assert!(text.contains(asked), "{text}");
@@ -404,10 +404,10 @@ async fn apply_timeout_lists_unconverged_nodes() {
 
     lab follows design 1 (revision N)
 
-    NODE  STATE   FOR  RUNS  WHY
-    db1   silent  5d   -     its agent is not connected
-    web1  silent  5d   -     its agent is not connected
-    web2  silent  5d   -     its agent is not connected
+    NODE  STATE        FOR  VERSION  WHY
+    db1   unreachable  5d   -        its agent is not connected
+    web1  unreachable  5d   -        its agent is not connected
+    web2  unreachable  5d   -        its agent is not connected
     ");
     snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--dry-run"]).await, @"
     exit 0

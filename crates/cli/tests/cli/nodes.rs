@@ -15,11 +15,11 @@ async fn nodes_are_listed_in_design_order() {
     snapshot!(fleet.muster(&["node", "list"]).await, @"
     exit 0
     --- stdout
-    NODE  STATE      FOR  RUNS  WHY
-    db1   validated  5d   v1
-    web1  failed     5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    web2  silent     5d   -     its agent is not connected
-    lb1   pending    5d   -     waiting for role web: 0 of 2 active
+    NODE  STATE        FOR  VERSION  WHY
+    db1   validated    5d   v1
+    web1  failed       5d   -        Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    web2  unreachable  5d   -        its agent is not connected
+    lb1   pending      5d   -        waiting for role web: 0 of 2 active
     ");
 }
 
@@ -32,7 +32,7 @@ async fn validation_without_checks_says_so() {
     snapshot!(fleet.muster(&["node", "list", "role=lb,web"]).await, @"
     exit 0
     --- stdout
-    NODE  STATE                 FOR  RUNS  WHY
+    NODE  STATE                 FOR  VERSION  WHY
     web1  validated             5d   v1
     web2  validated             5d   v1
     lb1   validated (0 checks)  5d   v1
@@ -91,9 +91,9 @@ async fn failed_node_shows_error_and_log() {
     --- stdout
     node        web1 (role web)
     state       failed for 5d: Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    runs        no validated version
-    should run  v1
-    active      no
+    version     no validated version
+    desired     v1
+    in service  no
     agent       connected for 5d
     domain      rack1
     addresses   eth0 127.77.0.1
@@ -119,9 +119,9 @@ async fn validated_node_shows_its_checks() {
     --- stdout
     node        db1 (role db)
     state       validated for 5d
-    runs        v1
-    should run  v1
-    active      yes: other nodes may depend on it
+    version     v1
+    desired     v1
+    in service  yes
     agent       connected for 5d
     domain      rack1
     addresses   eth0 127.77.0.1
@@ -190,10 +190,10 @@ async fn node_without_reports_is_shown() {
     exit 0
     --- stdout
     node        web2 (role web)
-    state       silent for 5d: its agent is not connected
-    runs        no validated version
-    should run  v1
-    active      no
+    state       unreachable for 5d: its agent is not connected
+    version     no validated version
+    desired     v1
+    in service  no
     agent       not connected for 5d
     domain      rack1
 
@@ -310,23 +310,23 @@ async fn environments_are_listed() {
 #[tokio::test]
 async fn filter_terms_must_all_match() {
     let fleet = Fleet::halfway().await;
-    snapshot!(fleet.muster(&["node", "list", "role=web,lb", "state!=silent"]).await, @"
+    snapshot!(fleet.muster(&["node", "list", "role=web,lb", "state!=unreachable"]).await, @"
     exit 0
     --- stdout
-    NODE  STATE    FOR  RUNS  WHY
-    web1  failed   5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    lb1   pending  5d   -     waiting for role web: 0 of 2 active
+    NODE  STATE    FOR  VERSION  WHY
+    web1  failed   5d   -        Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    lb1   pending  5d   -        waiting for role web: 0 of 2 active
     ");
     snapshot!(fleet.muster(&["node", "list", "reason=not_compiled liveness=connected"]).await, @"
     exit 0
     --- stdout
-    NODE  STATE   FOR  RUNS  WHY
-    web1  failed  5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    NODE  STATE   FOR  VERSION  WHY
+    web1  failed  5d   -        Syntax error at '}' (releases/v1/site.pp:12); attempt 2
     ");
     snapshot!(fleet.muster(&["node", "list", "!reason", "name=d*", "version=v1", "active=true"]).await, @"
     exit 0
     --- stdout
-    NODE  STATE      FOR  RUNS  WHY
+    NODE  STATE      FOR  VERSION  WHY
     db1   validated  5d   v1
     ");
     snapshot!(fleet.muster(&["node", "list", "label.rack=r1"]).await, @"
@@ -343,12 +343,12 @@ async fn status_counts_the_matching_nodes() {
     exit 0
     --- stdout
     quickstart, role=web: 2 nodes should run v1
-      state    1 failed, 1 silent
+      state    1 failed, 1 unreachable
       running  nothing yet on 2 nodes
 
-    NODE  STATE   FOR  RUNS  WHY
-    web1  failed  5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    web2  silent  5d   -     its agent is not connected
+    NODE  STATE        FOR  VERSION  WHY
+    web1  failed       5d   -        Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    web2  unreachable  5d   -        its agent is not connected
     ");
     snapshot!(fleet.muster(&["status", "role=db"]).await, @"
     exit 0

@@ -165,12 +165,14 @@ async fn stale_plan_is_refused_with_the_difference() {
             ..fleet.report("web3", 50, crate::fixture::PASSED)
         })
         .await;
-    until(&fleet, "web3 is invalid", |fleet| fleet.running().get(&version("v1")).is_some_and(|nodes| nodes.len() == 3))
-        .await;
+    until(&fleet, "the checks of web3 fail", |fleet| {
+        fleet.running().get(&version("v1")).is_some_and(|nodes| nodes.len() == 3)
+    })
+    .await;
     snapshot!(fleet.muster(&["rollout", "start", "v2", "--plan", "v2.plan"]).await, @"
     exit 1
     --- stderr
-    error: the plan is stale, since the environment changed after it was made: web3 is invalid now: failed without a reason
+    error: the plan is out of date: the environment changed after it was made: the state of web3 is checks failed now: failed without a reason
     hint: run `muster rollout plan` again, review the plan, and start it
     ");
     snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "v2.plan"]).await, @"
@@ -227,7 +229,7 @@ async fn failed_canary_pauses_the_rollout() {
     quickstart, rollout 2: v2 → v1, paused for 0s: wave 1 of 2, 0 of 4 nodes healthy, 1 failed
       because 1 node has failed, and 0 are tolerated in the first wave of a stage
 
-    WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+    WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
     1     web   1        1        0         0        1       -         paused
     2     web   3        0        0         0        0       -
 
@@ -249,13 +251,13 @@ async fn failed_canary_pauses_the_rollout() {
       rollout  2 to v1: paused in wave 1 of 2, 0 of 4 nodes healthy, 1 failed
                1 node has failed, and 0 are tolerated in the first wave of a stage; next: muster rollout retry --failed
 
-    NODE  STATE   FOR  RUNS  WHY
-    web2  failed  5d   -     Package[nova]: no such version (manifests/site.pp:12)
+    NODE  STATE   FOR  VERSION  WHY
+    web2  failed  5d   -        Package[nova]: no such version (manifests/site.pp:12)
     ");
     // The fence is a revision, and the number of earlier writes varies.
     let slots = fleet.muster(&["rollout", "slots", "list"]).await;
     let (head, row) = slots.trim_end().rsplit_once('\n').unwrap();
-    assert_eq!(head, "exit 0\n--- stdout\nNODE  ROLE  ROLLOUT  VERSION  STATE   GRANTED  DEADLINE  FENCE");
+    assert_eq!(head, "exit 0\n--- stdout\nNODE  ROLE  ROLLOUT  VERSION  STATE   STARTED  DEADLINE  FENCE");
     let fence = row.strip_prefix("web2  web   2        v1       failed  5d       -         ");
     assert!(fence.is_some_and(|fence| fence.parse::<u64>().is_ok()), "{slots}");
 
@@ -319,7 +321,7 @@ async fn rollout_waits_for_promotion() {
     --- stdout
     quickstart, rollout 1: v1 → v2, running for 0s: wave 1 of 2, 1 of 4 nodes healthy
 
-    WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+    WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
     1     web   1        1        0         1        0       -         waits for promotion
     2     web   3        0        0         0        0       -
 
@@ -555,7 +557,7 @@ async fn final_status_stays_on_the_terminal() {
     let text = crate::fixture::read_terminal(reader);
     let plain = strip_controls(&text);
     assert!(plain.contains("quickstart, rollout 1: v1 → v2, completed"), "{plain}");
-    assert!(plain.contains("WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE"), "{plain}");
+    assert!(plain.contains("WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE"), "{plain}");
 }
 
 /// Text without control characters and escape sequences.

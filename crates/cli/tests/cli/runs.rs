@@ -137,16 +137,16 @@ async fn all_errors_of_failed_runs_are_listed() {
     exit 0
     --- stdout
     node        db1 (role db)
-    state       invalid for 5d: check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
-    runs        no validated version
-    should run  v1
-    active      no
+    state       checks failed for 5d: check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
+    version     no validated version
+    desired     v1
+    in service  no
     agent       connected for 5d
     domain      rack1
     addresses   eth0 127.77.0.1
 
-    RUN    AGO  VERSION  RESULT   TOOK  CAUSES AND REASON
-    run-1  3d   v1       invalid  3.4s  agent started, version v1 → check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
+    RUN    AGO  VERSION  RESULT         TOOK  CAUSES AND REASON
+    run-1  3d   v1       checks failed  3.4s  agent started, version v1 → check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
 
     CHECK   RESULT  TOOK  SAID
     greets  failed  20ms  http://127.77.0.1/ answered 500, expected a success; it said: out of memory

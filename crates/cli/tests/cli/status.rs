@@ -16,13 +16,13 @@ async fn nodes_that_are_not_validated_are_listed_with_reasons() {
     exit 0
     --- stdout
     quickstart: 4 nodes should run v1
-      state    1 validated, 1 failed, 1 pending, 1 silent
+      state    1 validated, 1 failed, 1 pending, 1 unreachable
       running  v1 on 1 node, nothing yet on 3 nodes
 
-    NODE  STATE    FOR  RUNS  WHY
-    web1  failed   5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    web2  silent   5d   -     its agent is not connected
-    lb1   pending  5d   -     waiting for role web: 0 of 2 active
+    NODE  STATE        FOR  VERSION  WHY
+    web1  failed       5d   -        Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    web2  unreachable  5d   -        its agent is not connected
+    lb1   pending      5d   -        waiting for role web: 0 of 2 active
     ");
 }
 
@@ -141,13 +141,13 @@ async fn activity_of_agents_is_shown() {
       state    2 outdated, 1 blocked, 1 applying
       running  v1 on 4 nodes
       rollout  1 to v2: all at once, 0 of 4 nodes healthy
-               db1 is granted, deadline TIME
+               db1 is in progress, deadline TIME
 
-    NODE  STATE     FOR  RUNS  WHY
-    lb1   blocked   -    v1    its disk is full
-    db1   outdated  -    v1    has not begun to run v2
-    web2  outdated  -    v1    has not begun to run v2
-    web1  applying  2d   v1    run run-7 is in progress
+    NODE  STATE     FOR  VERSION  WHY
+    lb1   blocked   -    v1       its disk is full
+    db1   outdated  -    v1       has not begun to run v2
+    web2  outdated  -    v1       has not begun to run v2
+    web1  applying  2d   v1       run run-7 is in progress
     ");
 }
 
@@ -175,7 +175,7 @@ async fn silent_failure_domain_is_shown() {
     };
     muster_testkit::wait::within("the domain is held", held).await;
     let text = fleet.muster(&["status"]).await;
-    let expected = "failure domain rack1: 4 of 4 nodes are silent, most likely because of the network or the server; \
+    let expected = "failure domain rack1: 4 of 4 nodes are unreachable, most likely because of the network or the server; \
                     they are not declared lost\n";
     assert!(text.ends_with(expected), "{text}");
 }

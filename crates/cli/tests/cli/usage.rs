@@ -370,7 +370,7 @@ async fn reader_may_close_the_pipe_early() {
         BufReader::with_capacity(64, reader).read_line(&mut first).unwrap();
         first
     });
-    assert_eq!(head.await.unwrap(), "NODE     STATE   FOR  RUNS  WHY\n");
+    assert_eq!(head.await.unwrap(), "NODE     STATE        FOR  VERSION  WHY\n");
     let output = child.wait_with_output().await.unwrap();
     assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
 }
@@ -426,11 +426,11 @@ async fn terminal_output_is_colored_without_no_color() {
     };
     assert!(on_terminal("").await.contains("\u{1b}["));
     snapshot!(on_terminal("1").await, @"
-    NODE  STATE      FOR  RUNS  WHY
-    db1   validated  5d   v1
-    web1  failed     5d   -     Syntax error at '}'
-                                (releases/v1/site.pp:12); attempt 2
-    web2  silent     5d   -     its agent is not connected
-    lb1   pending    5d   -     waiting for role web: 0 of 2 active
+    NODE  STATE        FOR  VERSION  WHY
+    db1   validated    5d   v1
+    web1  failed       5d   -        Syntax error at '}'
+                                     (releases/v1/site.pp:12); attempt 2
+    web2  unreachable  5d   -        its agent is not connected
+    lb1   pending      5d   -        waiting for role web: 0 of 2 active
     ");
 }

@@ -44,7 +44,7 @@ async fn missing_hosts_are_listed_with_reasons() {
     --- stdout
     1 of 5 hosts run v1
     web1 runs nothing yet: failed, Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    web2 runs nothing yet: silent, its agent is not connected
+    web2 runs nothing yet: unreachable, its agent is not connected
     lb1 runs nothing yet: pending, waiting for role web: 0 of 2 active
     db7 is not in the design
     ");

@@ -94,16 +94,20 @@ impl NodeState {
         NodeState::Validated,
     ];
 
-    /// All names, in the order of [`NodeState::ALL`].
-    pub const NAMES: [&'static str; 13] = {
-        let (mut names, mut at) = ([""; 13], 0);
-        while at < names.len() {
-            names[at] = NodeState::ALL[at].as_str();
+    /// Values of a filter on states: the names, in the order of [`NodeState::ALL`], and the labels of screens that differ
+    /// from them.
+    pub const FILTER_VALUES: [&'static str; 15] = {
+        let (mut values, mut at) = ([""; 15], 0);
+        while at < NodeState::ALL.len() {
+            values[at] = NodeState::ALL[at].as_str();
             at += 1;
         }
-        names
+        values[at] = UNREACHABLE;
+        values[at + 1] = "checks_failed";
+        values
     };
 
+    /// Name in JSON, keys and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             NodeState::Leaving => "leaving",
@@ -121,7 +125,34 @@ impl NodeState {
             NodeState::Validated => "validated",
         }
     }
+
+    /// Name on screens.
+    pub const fn label(self) -> &'static str {
+        match self {
+            NodeState::Silent => UNREACHABLE,
+            NodeState::Invalid => "checks failed",
+            NodeState::Leaving
+            | NodeState::Provisioning
+            | NodeState::Unprovisioned
+            | NodeState::Applying
+            | NodeState::Validating
+            | NodeState::Pending
+            | NodeState::Failed
+            | NodeState::Blocked
+            | NodeState::Outdated
+            | NodeState::Configured
+            | NodeState::Validated => self.as_str(),
+        }
+    }
+
+    /// Tests the values of a filter that select this state: its name, and its label with `_` for a space.
+    pub fn any_filter_value(self, test: &mut dyn FnMut(&str) -> bool) -> bool {
+        test(self.as_str()) || self.label() != self.as_str() && test(&self.label().replace(' ', "_"))
+    }
 }
+
+/// Label of a node whose agent is not connected.
+pub const UNREACHABLE: &str = "unreachable";
 
 /// Reason why a node is not validated at its desired version. Every node that is not validated has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

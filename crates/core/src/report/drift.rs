@@ -178,7 +178,7 @@ pub fn drift_state(
         _ if state == NodeState::Silent => unknown("its agent is not connected"),
         Some(DriftRecord { failed: Some(reason), .. }) => unknown(&format!("the preview failed: {reason}")),
         Some(_) => (DriftState::Differs, None),
-        None if state != NodeState::Validated => unknown(&format!("the node is {}", state.as_str())),
+        None if state != NodeState::Validated => unknown(&format!("the state of the node is {}", state.label())),
         None if !is_timed => unknown("its release has no timed runs"),
         None if is_paused => unknown("the node is paused and makes no timed runs"),
         None => (DriftState::None, None),

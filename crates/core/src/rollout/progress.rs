@@ -86,6 +86,7 @@ pub enum RolloutNodeState {
 }
 
 impl RolloutNodeState {
+    /// Name in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             RolloutNodeState::Waiting => "waiting",
@@ -96,6 +97,20 @@ impl RolloutNodeState {
             RolloutNodeState::Failed { .. } => "failed",
             RolloutNodeState::Skipped => "skipped",
             RolloutNodeState::Removed => "removed",
+        }
+    }
+
+    /// Name on screens.
+    pub fn label(&self) -> &'static str {
+        match self {
+            RolloutNodeState::Granted => "in progress",
+            RolloutNodeState::Waiting
+            | RolloutNodeState::Pending { .. }
+            | RolloutNodeState::Soaking { .. }
+            | RolloutNodeState::Healthy
+            | RolloutNodeState::Failed { .. }
+            | RolloutNodeState::Skipped
+            | RolloutNodeState::Removed => self.word(),
         }
     }
 }
@@ -132,7 +147,7 @@ pub enum Hold {
     DomainBudget { domain: String, unavailable: u32, allowed: u32 },
     /// The wave ramps up: it grants more nodes when the first ones are healthy.
     Ramp { in_flight: u32, allowed: u32 },
-    /// Most of a failure domain is silent. No node of it is granted.
+    /// Most of a failure domain is unreachable. No node of it is granted.
     Brake { domain: String, silent: u32, nodes: u32 },
     /// A granted node is not healthy yet.
     Node {
@@ -218,10 +233,10 @@ impl fmt::Display for Hold {
                 )
             }
             Hold::Brake { domain, silent, nodes } => {
-                write!(f, "{silent} of {nodes} nodes of {domain} are silent: no node there is granted")
+                write!(f, "{silent} of {nodes} nodes of {domain} are unreachable: no node there is started")
             }
             Hold::Node { node, state, deadline } => {
-                write!(f, "{node} is {}", state.word())?;
+                write!(f, "{node} is {}", state.label())?;
                 if let RolloutNodeState::Failed { how, error, .. } = state {
                     write!(f, ": {}", how.words())?;
                     error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))?;
@@ -229,7 +244,7 @@ impl fmt::Display for Hold {
                 deadline.map_or(Ok(()), |deadline| write!(f, ", deadline {}", clock(deadline)))
             }
             Hold::Paused { node, paused } => write!(f, "{node} is paused: {paused}"),
-            Hold::Silent { node, since } => write!(f, "the agent of {node} is silent since {}", clock(*since)),
+            Hold::Silent { node, since } => write!(f, "the agent of {node} is unreachable since {}", clock(*since)),
             Hold::Machine { node } => write!(f, "the machine of {node} is not provisioned yet"),
         }
     }

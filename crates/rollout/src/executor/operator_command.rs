@@ -138,7 +138,7 @@ pub enum StartRolloutError {
     ForeignCommand { check: String },
     #[error("the plan is for environment {0}")]
     OtherEnv(EnvName),
-    #[error("the plan is stale, since the environment changed after it was made: {}", .0.join("; "))]
+    #[error("the plan is out of date: the environment changed after it was made: {}", .0.join("; "))]
     StalePlan(Vec<String>),
     #[error(transparent)]
     Refused(#[from] StartRefused),

@@ -353,10 +353,14 @@ impl fmt::Display for PlanDifference {
             }
             PlanDifference::ReachedTarget { node } => write!(f, "{node} runs the target already"),
             PlanDifference::LeftTarget { node } => write!(f, "{node} no longer runs the target"),
-            PlanDifference::BecameUnhealthy { node, is, why } => write!(f, "{node} is {} now: {why}", is.as_str()),
-            PlanDifference::BecameHealthy { node, was } => write!(f, "{node} is healthy now; it was {}", was.as_str()),
+            PlanDifference::BecameUnhealthy { node, is, why } => {
+                write!(f, "the state of {node} is {} now: {why}", is.label())
+            }
+            PlanDifference::BecameHealthy { node, was } => {
+                write!(f, "{node} is healthy now; its state was {}", was.label())
+            }
             PlanDifference::UnhealthyReason { node, was, is, why } => {
-                write!(f, "{node} is {} now, and no longer {}: {why}", is.as_str(), was.as_str())
+                write!(f, "the state of {node} is {} now, and no longer {}: {why}", is.label(), was.label())
             }
             PlanDifference::Repaired { node, is: true, .. } => write!(f, "{node} can be repaired now"),
             PlanDifference::Repaired { node, is: false, why } => write!(f, "{node} can no longer be repaired: {why}"),

@@ -40,7 +40,7 @@ pub enum ApplyError {
     Findings(Findings),
     #[error(transparent)]
     GateCommand(#[from] RefusedGateCommand),
-    #[error("the plan is stale: {}", .0.join("; "))]
+    #[error("the plan is out of date: {}", .0.join("; "))]
     StalePlan(Vec<String>),
     #[error("this would remove all {nodes} nodes of {env}")]
     RemovesAll { env: EnvName, nodes: usize },

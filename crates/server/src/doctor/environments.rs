@@ -82,7 +82,7 @@ const NAMED: usize = 10;
 fn check_nodes(facts: &EnvironmentFacts) -> Option<DoctorFinding> {
     let finding = |verdict, seen| DoctorFinding::new(DoctorCheck::Node, verdict, seen).on(facts.env.as_str());
     if facts.silent.is_empty() {
-        return (facts.nodes > 0).then(|| finding(DoctorVerdict::Ok, "no agent is silent".to_owned()));
+        return (facts.nodes > 0).then(|| finding(DoctorVerdict::Ok, "all agents are connected".to_owned()));
     }
     let named = |(node, since): &(NodeName, Timestamp)| format!("{node} since {}", since.strftime("%F %T UTC"));
     let mut names: Vec<String> = facts.silent.iter().take(NAMED).map(named).collect();
@@ -91,7 +91,7 @@ fn check_nodes(facts: &EnvironmentFacts) -> Option<DoctorFinding> {
     }
     let (silent, nodes) = (facts.silent.len(), facts.nodes);
     let verb = if silent == 1 { "is" } else { "are" };
-    let seen = format!("{silent} of {nodes} {verb} silent: {}", names.join(", "));
+    let seen = format!("{silent} of {nodes} {verb} unreachable: {}", names.join(", "));
     let advice = "check that the machine and its agent run, and that the agent can reach a server: `muster node show NODE` \
                   shows the last report";
     Some(finding(DoctorVerdict::Failed, seen).advise(advice))
@@ -155,7 +155,7 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let silent = vec![(NodeName::new("web1").unwrap(), at(0)), (NodeName::new("db1").unwrap(), at(60))];
         let seen = lines(check_environment(&EnvironmentFacts { silent, ..facts() }));
-        let expected = "node prod failed: 2 of 3 are silent: web1 since 1970-01-01 00:00:00 UTC, db1 since 1970-01-01 00:01:00 UTC";
+        let expected = "node prod failed: 2 of 3 are unreachable: web1 since 1970-01-01 00:00:00 UTC, db1 since 1970-01-01 00:01:00 UTC";
         assert!(seen.iter().any(|line| line.starts_with(expected)), "{seen:#?}");
     }
 
@@ -178,7 +178,7 @@ mod tests {
                 "controller prod liveness ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "controller prod rollout ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "environment prod ok: 3 nodes; all keys can be read",
-                "node prod ok: no agent is silent",
+                "node prod ok: all agents are connected",
             ]
         );
         let free = EnvironmentFacts { has_machines: true, controllers: BTreeMap::new(), ..facts() };

@@ -138,7 +138,7 @@ impl Collector for FleetMetrics {
         per_env(&mut encoder, &counted, "muster_controllers_held", help, |counted| counted.controllers.0)?;
         let help = "Controller locks that other servers hold";
         per_env(&mut encoder, &counted, "muster_controllers_held_elsewhere", help, |counted| counted.controllers.1)?;
-        let help = "Failure domains in which no node is declared lost, because too many fell silent at once";
+        let help = "Failure domains in which no node is declared lost, because too many became unreachable at once";
         per_env(&mut encoder, &counted, "muster_held_failure_domains", help, |counted| counted.held)?;
         encode_rollouts(&mut encoder, &counted)
     }

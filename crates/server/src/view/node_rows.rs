@@ -10,7 +10,7 @@ use muster_core::node::failure::NodeFailure;
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::NodePause;
 use muster_core::node::record::{MachinePhase, MachineRecord, NodeRecord};
-use muster_core::node::status::{Activity, NodeState, NodeStatus, Reason, node_status};
+use muster_core::node::status::{Activity, NodeState, NodeStatus, Reason, UNREACHABLE, node_status};
 use muster_wire::operator::NodeRow;
 use muster_wire::sync::AgentActivity;
 
@@ -135,8 +135,8 @@ pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
     ],
     open: &["label."],
     closed: &[
-        ("state", &NodeState::NAMES),
-        ("liveness", &["connected", "silent"]),
+        ("state", &NodeState::FILTER_VALUES),
+        ("liveness", &["connected", UNREACHABLE, "silent"]),
         ("active", &["true", "false"]),
         ("phase", &MachinePhase::WORDS),
     ],
@@ -157,14 +157,14 @@ impl FilterFields for NodeFields<'_> {
             // The host name matches too.
             "name" => test(row.node.as_str()) || row.host != row.node.as_str() && test(&row.host),
             "role" => test(row.role.as_str()),
-            "state" => test(row.state.as_str()),
+            "state" => row.state.any_filter_value(test),
             "reason" => row.reason.as_ref().is_some_and(|why| reasons(why, test)),
             "version" => row.running.as_ref().is_some_and(|version| test(version.as_str())),
             "desired" => row.desired.as_ref().is_some_and(|version| test(version.as_str())),
-            "liveness" => test(match row.link {
-                Link::Connected { .. } => "connected",
-                Link::Silent { .. } => "silent",
-            }),
+            "liveness" => match row.link {
+                Link::Connected { .. } => test("connected"),
+                Link::Silent { .. } => test(UNREACHABLE) || test("silent"),
+            },
             "active" => test(if row.active { "true" } else { "false" }),
             "phase" => machine.is_some_and(|machine| test(machine.phase.word())),
             "failure_domain" => test(&record.failure_domain),
@@ -234,6 +234,14 @@ mod tests {
         }
         for word in NodeState::ALL {
             assert_eq!(serde_json::to_value(word).unwrap(), word.as_str());
+            // A filter also takes the word of the screen.
+            let mut values = Vec::new();
+            word.any_filter_value(&mut |value| {
+                values.push(value.to_owned());
+                false
+            });
+            assert!(values.iter().all(|value| NodeState::FILTER_VALUES.contains(&value.as_str())), "{values:?}");
+            assert_eq!(values.last().unwrap().replace('_', " "), word.label());
         }
     }
 

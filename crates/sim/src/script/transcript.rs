@@ -288,7 +288,7 @@ pub(super) fn summary(world: &World, clock: &Clock, expected: &[(String, Result<
     }
     let mut runs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (name, node, _) in world.checker.fleet().designed() {
-        let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));
+        let state = node.state().map(|(state, _)| format!("{} at {}", state.node_state().label(), state.version()));
         runs.entry(state.unwrap_or_else(|| "no report yet".into())).or_default().push(name.as_str());
     }
     for (state, nodes) in runs {

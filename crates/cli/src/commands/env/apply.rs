@@ -52,7 +52,7 @@ validated and removed nodes are gone, or until no node makes progress. Not waiti
 
 Exit codes:
   0   done, or there were no changes
-  1   refused: the design has errors, or the plan is stale; or some nodes have not converged before the timeout, and are
+  1   refused: the design has errors, or the plan is out of date; or some nodes have not converged before the timeout, and are
       listed
   2   unknown: retry, which is safe
   64  the directory does not exist
@@ -68,7 +68,7 @@ pub struct Args {
     name: EnvName,
     #[command(flatten)]
     input: DesignInputArgs,
-    /// Execute this saved plan, or nothing if it is stale
+    /// Execute this saved plan, or nothing if it is out of date
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
     /// Reason for the change, kept in the history of the design; the author is MUSTER_AUTHOR, or your user name
@@ -322,7 +322,7 @@ fn note_converged(plan: &DesignPlan, convergence: &Convergence, noted: &mut BTre
 /// The first node that has not converged.
 fn first_open(convergence: &Convergence) -> String {
     let first = convergence.missing.first().or(convergence.leaving.first());
-    first.map(|row| format!("; {} {}", row.node, row.state.as_str())).unwrap_or_default()
+    first.map(|row| format!("; {} {}", row.node, row.state.label())).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -83,6 +83,6 @@ fn show(EnvironmentOutput { environment, design }: &EnvironmentOutput, now: jiff
 
 /// Number of nodes by state, validated first.
 pub(super) fn counts(counts: &BTreeMap<NodeState, usize>) -> String {
-    let states: Vec<String> = counts.iter().rev().map(|(state, nodes)| format!("{nodes} {}", state.as_str())).collect();
+    let states: Vec<String> = counts.iter().rev().map(|(state, nodes)| format!("{nodes} {}", state.label())).collect();
     if states.is_empty() { NONE.to_owned() } else { states.join(", ") }
 }

@@ -235,7 +235,7 @@ async fn follow_run(
 fn waiting_text(row: &NodeRow, waited: Duration) -> String {
     let node = &row.node;
     if matches!(row.state, NodeState::Applying | NodeState::Validating) {
-        return format!("{node} is {}: the run starts afterwards", row.state.as_str());
+        return format!("{node} is {}: the run starts afterwards", row.state.label());
     }
     if let Some(why @ Reason::Paused { .. }) = &row.reason {
         return format!("{node} is paused: {why}");

@@ -80,9 +80,9 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     let for_time = row.since.map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
     let why = row.reason.as_ref().map(|why| format!(": {}", reason_text(why, now))).unwrap_or_default();
     fact("state", format!("{}{for_time}{why}", row.state_text()));
-    fact("runs", row.running.as_ref().map_or_else(|| "no validated version".into(), ToString::to_string));
-    fact("should run", version_cell(row.desired.as_ref()));
-    fact("active", if row.active { "yes: other nodes may depend on it".into() } else { "no".into() });
+    fact("version", row.running.as_ref().map_or_else(|| "no validated version".into(), ToString::to_string));
+    fact("desired", version_cell(row.desired.as_ref()));
+    fact("in service", if row.active { "yes" } else { "no" }.to_owned());
     fact(
         "agent",
         match row.link {
@@ -128,7 +128,11 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
         fact("looked up", looked_up(&detail.lookups));
     }
     if detail.states.len() > 1 {
-        let states: Vec<String> = detail.states.iter().map(|state| format!("{state} at {}", state.version())).collect();
+        let states: Vec<String> = detail
+            .states
+            .iter()
+            .map(|state| format!("{} at {}", state.node_state().label(), state.version()))
+            .collect();
         fact("conflict", format!("the node is in several states at once, which is a bug: {}", states.join(", ")));
     }
 }

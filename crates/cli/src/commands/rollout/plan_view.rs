@@ -191,7 +191,7 @@ fn show_unhealthy(plan: &RolloutPlan, listing: NodeListing, out: &mut Out) {
             (false, Some(index)) => format!("waited for in wave {}", index + 1),
             (_, None) => "ignored".to_owned(),
         };
-        table.row([node.node.to_string(), node.state.as_str().to_owned(), action, node.why.clone()]);
+        table.row([node.node.to_string(), node.state.label().to_owned(), action, node.why.clone()]);
     }
     out.table(table);
     let more = plan.unhealthy.len().saturating_sub(most);
@@ -235,9 +235,9 @@ mod tests {
         1 node runs v3 already: web1
 
         2 nodes are not healthy and count against the budget:
-        NODE   STATE   WHAT IS DONE          WHY
-        web3   failed  repaired in wave 3    its run failed
-        web20  silent  waited for in wave 4  its agent is not there
+        NODE   STATE        WHAT IS DONE          WHY
+        web3   failed       repaired in wave 3    its run failed
+        web20  unreachable  waited for in wave 4  its agent is not there
         ");
     }
 

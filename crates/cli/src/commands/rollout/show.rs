@@ -86,10 +86,10 @@ fn show_wave(status: &RolloutStatus, index: usize, wave: &WaveRow, out: &mut Out
         state => out.line(format_args!("wave {number}{stage}: {state}{}", history(wave))),
     }
     let granted = by_grant_time(&wave.nodes);
-    let mut table = Table::new(["NODE", "ROLE", "GRANTED", "STATE"]).color_column(3);
+    let mut table = Table::new(["NODE", "ROLE", "STARTED", "STATE"]).color_column(3);
     for node in &granted {
         let at = node.granted.map_or_else(|| NONE.to_owned(), utc);
-        table.row([node.node.to_string(), node.role.to_string(), at, node.state.word().to_owned()]);
+        table.row([node.node.to_string(), node.role.to_string(), at, node.state.label().to_owned()]);
     }
     out.table(table);
     let planned: Vec<&NodeName> = wave.nodes.iter().map(|node| &node.node).collect();

@@ -65,7 +65,7 @@ pub(in crate::commands) async fn list(
         if page.items.is_empty() {
             return;
         }
-        let headings = ["NODE", "ROLE", "ROLLOUT", "VERSION", "STATE", "GRANTED", "DEADLINE", "FENCE"];
+        let headings = ["NODE", "ROLE", "ROLLOUT", "VERSION", "STATE", "STARTED", "DEADLINE", "FENCE"];
         let mut table = Table::new(headings).color_column(4);
         for slot in &page.items {
             table.row([
@@ -73,7 +73,7 @@ pub(in crate::commands) async fn list(
                 slot.role.to_string(),
                 slot.rollout.to_string(),
                 slot.version.to_string(),
-                slot.state.word().to_owned(),
+                slot.state.label().to_owned(),
                 age(slot.granted, now),
                 time_left(slot.deadline, now),
                 slot.fence.to_string(),

@@ -24,7 +24,7 @@ directly to the newer version.
 
 Exit codes:
   0   started, or every node runs the version already; with --watch: the rollout is completed
-  1   refused: no such release, an older release, a stale plan, or another rollout in progress; with --watch: the
+  1   refused: no such release, an older release, a plan that is out of date, or another rollout in progress; with --watch: the
       rollout failed
   2   unknown: retry, which is safe
 

@@ -159,7 +159,7 @@ pub(super) fn rollback_reason(why: &PauseReason) -> String {
 
 /// One row per role of each wave.
 pub(super) fn table(status: &RolloutStatus) -> Table {
-    let headings = ["WAVE", "ROLE", "DESIRED", "GRANTED", "APPLYING", "HEALTHY", "FAILED", "DEADLINE", "STATE"];
+    let headings = ["WAVE", "ROLE", "DESIRED", "STARTED", "APPLYING", "HEALTHY", "FAILED", "DEADLINE", "STATE"];
     let mut table = Table::new(headings);
     for (index, wave) in status.waves.iter().enumerate() {
         for (row, (role, counts)) in wave.counts.iter().enumerate() {
@@ -226,7 +226,7 @@ pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
             | RolloutPhase::Paused { .. }
             | RolloutPhase::Aborted { .. }
             | RolloutPhase::RolledBack { .. }
-            | RolloutPhase::Superseded { .. } => "ended here".to_owned(),
+            | RolloutPhase::Superseded { .. } => "stopped".to_owned(),
         };
     }
     match (open_wave(wave, state, status.now, status.record.operator.promotes_all), &status.record.phase) {
@@ -422,13 +422,13 @@ mod tests {
         insta::assert_snapshot!(shown(&status), @"
         prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy
 
-        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
         1     web   1        1        1         0        0       in 14m    in progress (canary)
         2     lb    1        0        0         0        0       -
               web   2        0        0         0        0       -
 
         waits: wave 1 has not passed
-        waits: web1 is granted, deadline 2027-01-15 10:15:00 UTC
+        waits: web1 is in progress, deadline 2027-01-15 10:15:00 UTC
 
         next: muster rollout status --watch      follow it to its end
         ");
@@ -439,7 +439,7 @@ mod tests {
         insta::assert_snapshot!(shown(&test_data::waits_for_promotion()), @"
         prod, rollout 7: v2 → v3, running for 6m: wave 1 of 2, 1 of 4 nodes healthy
 
-        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
         1     web   1        1        0         1        0       -         waits for promotion
         2     lb    1        0        0         0        0       -
               web   2        0        0         0        0       -
@@ -458,7 +458,7 @@ mod tests {
         prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 failed
           because 1 node has failed, and 0 are tolerated in the first wave of a stage
 
-        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
         1     web   1        1        0         0        1       -         paused
         2     lb    1        0        0         0        0       -
               web   2        0        0         0        0       -
@@ -486,7 +486,7 @@ mod tests {
         prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 skipped
           because 1 node had failed, and 0 are tolerated in the first wave of a stage
 
-        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
         1     web   1        0        0         0        0       -         paused
         2     lb    1        0        0         0        0       -
               web   2        0        0         0        0       -

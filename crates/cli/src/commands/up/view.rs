@@ -19,13 +19,13 @@ fn node_line(row: &NodeRow) -> String {
     match (row.state, &row.reason) {
         (NodeState::Applying | NodeState::Validating | NodeState::Validated | NodeState::Configured, _) => {
             let unchecked = if row.checks == Some(0) { " (0 checks)" } else { "" };
-            format!("{}{version}{unchecked}", row.state.as_str())
+            format!("{}{version}{unchecked}", row.state.label())
         }
         (NodeState::Provisioning, _) => "starting".to_owned(),
         (NodeState::Leaving, Some(why)) => format!("leaving: {why}"),
         (NodeState::Pending, _) if is_about_to_run(row) => "pending, about to run".to_owned(),
-        (word, Some(why)) => format!("{}{version}: {why}{}", word.as_str(), retry(why)),
-        (word, None) => word.as_str().to_owned(),
+        (word, Some(why)) => format!("{}{version}: {why}{}", word.label(), retry(why)),
+        (word, None) => word.label().to_owned(),
     }
 }
 

@@ -303,12 +303,12 @@ fn changed_health_is_listed() {
         world.silent("web5", SignedDuration::from_mins(1));
     });
     assert_snapshot!(differences_after, @"
-    db1 is configured now: configured; its validation has not been reported
-    web5 is silent now: its agent is not connected
-    web6 is healthy now; it was failed
+    the state of db1 is configured now: configured; its validation has not been reported
+    the state of web5 is unreachable now: its agent is not connected
+    web6 is healthy now; its state was failed
     ");
     let differences_after = after_this(|world| world.silent("web6", SignedDuration::from_mins(1)));
-    assert_snapshot!(differences_after, @"web6 is silent now, and no longer failed: its agent is not connected");
+    assert_snapshot!(differences_after, @"the state of web6 is unreachable now, and no longer failed: its agent is not connected");
     let differences_after = after_this(|world| world.pause("web6"));
     assert_snapshot!(differences_after, @"web6 can no longer be repaired: the content could not be compiled; nothing was applied; node web6 is paused by ann: disk");
 }

@@ -35,7 +35,7 @@ use crate::design::edit::{DocumentName, EditError, etag};
 const KEYS: FilterKeys<'static> = FilterKeys {
     fixed: &["kind", "name", "source", "file", "extends", "role", STATE],
     open: &["label."],
-    closed: &[(STATE, &NodeState::NAMES)],
+    closed: &[(STATE, &NodeState::FILTER_VALUES)],
 };
 /// State of the node that a document describes: the only key that is not part of the design.
 const STATE: &str = "state";
@@ -68,12 +68,12 @@ pub(crate) async fn list_documents(
 }
 
 /// State of each node, by name.
-type States = HashMap<String, &'static str>;
+type States = HashMap<String, NodeState>;
 
 async fn states(reader: &Reader, agents: &Agents, scope: &Scope) -> Result<States, ApiError> {
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let rows = scope.read(reader, |fleet| crate::view::node_rows::all(fleet, agents.activities(&remote)))?;
-    Ok(rows.into_iter().map(|row| (row.node.to_string(), row.state.as_str())).collect())
+    Ok(rows.into_iter().map(|row| (row.node.to_string(), row.state)).collect())
 }
 
 fn rows(design: &CompiledDesign, filter: &Filter, states: &States) -> Vec<DocumentRow> {
@@ -111,7 +111,7 @@ fn rows(design: &CompiledDesign, filter: &Filter, states: &States) -> Vec<Docume
 struct DocumentFields<'d> {
     kind: &'d str,
     name: &'d str,
-    state: Option<&'static str>,
+    state: Option<NodeState>,
     layers: &'d [SourceDocument<'d>],
     effective: Option<&'d YamlNode>,
 }
@@ -132,7 +132,7 @@ impl FilterFields for DocumentFields<'_> {
             "source" => self.layers.iter().any(|layer| test(layer.source)),
             "file" => self.layers.iter().any(|layer| test(layer.file)),
             "extends" => self.layers.iter().flat_map(SourceDocument::extends).any(test),
-            STATE => self.state.is_some_and(test),
+            STATE => self.state.is_some_and(|state| state.any_filter_value(test)),
             "role" => self.effective.and_then(|tree| tree.get("role")).and_then(YamlNode::text).is_some_and(test),
             key => match key.strip_prefix("label.") {
                 Some(name) => self.labels().filter(|(label, _)| *label == name).any(|(_, value)| test(value)),

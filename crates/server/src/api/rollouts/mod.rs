@@ -175,7 +175,7 @@ fn node_changed_at(node: &Node) -> Option<Revision> {
     [observed, desired, presence, node.record_at].into_iter().flatten().max()
 }
 
-/// Plans a rollout. Changes nothing. The plan can be started until it is stale.
+/// Plans a rollout. Changes nothing. The plan can be started until it is out of date.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/plan", params(("env" = String, Path)),
     request_body = PlanRequest, responses((status = 200, body = PlanResponse)))]
 pub(crate) async fn plan_rollout(

@@ -152,7 +152,7 @@ decision_arms! {
     StartRollBack: "an operator rolls a rollout back";
     StartOpen: "a start is refused: a rollout is open";
     StartOlder: "a start is refused: the release is older";
-    StartStalePlan: "a start is refused: the plan is stale",
+    StartStalePlan: "a start is refused: the plan is out of date",
         out of reach: "seeds start no saved plans; the scenario stale-plan does";
     StartContended: "a start fails after too many conflicts",
         out of reach: "it takes 8 conflicts in a row";

@@ -218,7 +218,7 @@ mod tests {
         insta::assert_snapshot!(transcript(&states), @"
         10:00:30  prod, rollout 7: v2 → v3, 4 nodes, 2 waves
         10:00:30  wave 1 (web): 0 of 1 node healthy, 1 applying
-        10:01:10  wave 1 (web): 0 of 1 node healthy, 1 failed; ended here
+        10:01:10  wave 1 (web): 0 of 1 node healthy, 1 failed; stopped
         10:01:10  failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12)
         10:01:10  rollout 7 is rolled back because 1 node has failed, and 0 are tolerated in the first wave of a stage
         10:00:30  prod, rollout 8: back to v2 (rolls back rollout 7), 4 nodes, 2 waves
