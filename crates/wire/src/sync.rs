@@ -8,7 +8,7 @@ use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{HostName, NodeName, Role, Version};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
-use muster_core::release::manifest::{SignedManifest, SignedTrust};
+use muster_core::release::manifest::{KeyId, SignedManifest, SignedTrust};
 use muster_core::report::RunOptions;
 use muster_core::txn::{Generation, Revision};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,9 @@ pub struct SyncOpen {
     /// Serial of its trust list. 0 without one.
     #[serde(default)]
     pub trust: u64,
+    /// Ids of the keys that it trusts now. Empty for an older agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trusted: Vec<KeyId>,
     /// Boot id of the machine.
     #[serde(default)]
     pub boot: Option<String>,

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use muster_core::node::status::Activity;
+use muster_core::release::manifest::PublicKey;
 use muster_wire::client::ClientError;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::SyncEvent;
@@ -164,6 +165,7 @@ impl Sync {
         let mut open =
             self.sync_state.borrow().clone().open_message(activity, self.node.boot.clone(), self.servers.is_away());
         open.trust = self.trust.serial();
+        open.trusted = self.trust.keys().iter().map(PublicKey::id).collect();
         open.holder.clone_from(&self.node.holder);
         let renewed = self.renewal.is_requested();
         if renewed {

@@ -141,7 +141,7 @@ impl Hub {
     /// Begins the session of an agent. An older session of the same agent ends. None if a different agent of the node is
     /// connected.
     pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> Option<SessionGuard> {
-        let JoinRequest { lookups, activity, prefers_other_server, holder } = request;
+        let JoinRequest { lookups, activity, prefers_other_server, holder, trusted } = request;
         let session = Arc::new(AgentSession {
             env: env.clone(),
             node: node.clone(),
@@ -150,6 +150,7 @@ impl Hub {
             move_away: Notify::new(),
             prefers_other_server,
             holder,
+            trusted,
             joined: Instant::now(),
             ended: self.stop.child_token(),
             state: Mutex::new(SessionState {

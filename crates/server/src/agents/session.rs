@@ -13,6 +13,7 @@ use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::liveness::Link;
 use muster_core::node::status::Activity;
+use muster_core::release::manifest::KeyId;
 use muster_core::replica::links::{LinkLocation, LinkTracker, LocalLink};
 use muster_core::txn::Revision;
 use tokio::sync::Notify;
@@ -39,6 +40,8 @@ pub struct AgentSession {
     pub prefers_other_server: bool,
     /// Id of the agent; see [`muster_core::replica::PresenceRecord::holder`].
     pub holder: Option<String>,
+    /// Ids of the keys that the agent trusted when it connected.
+    pub trusted: Vec<KeyId>,
     pub(super) joined: Instant,
     /// Cancelled when the node connects again, or when the server stops: the stream ends.
     pub ended: CancellationToken,
@@ -117,6 +120,7 @@ pub struct JoinRequest {
     pub activity: Activity,
     pub prefers_other_server: bool,
     pub holder: Option<String>,
+    pub trusted: Vec<KeyId>,
 }
 
 /// The sessions, by environment and node.

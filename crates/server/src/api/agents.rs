@@ -57,6 +57,7 @@ pub(crate) async fn open_stream(
         activity: open.activity,
         prefers_other_server: open.away,
         holder: open.holder,
+        trusted: open.trusted,
     };
     let joined = agents.hub.join(&scope.env, &node, request);
     let connected = joined.ok_or_else(|| ApiError(duplicates::problem(&node)))?;

@@ -12,6 +12,7 @@ use muster_store::StoreError;
 use thiserror::Error;
 
 use super::push::trusted_keys;
+use crate::agents::Hub;
 use crate::app::Writer;
 use crate::design::revision::RevisionError;
 use crate::design::revision::check_writable;
@@ -32,6 +33,12 @@ pub enum ReplaceTrustError {
         "{env} runs release {version}, and no key of the new list has signed it: every node would refuse to run it from then on"
     )]
     UntrustsCurrent { env: EnvName, version: Version },
+    #[error(
+        "no connected agent accepts the list: it is signed by {}, and the connected agents trust {}",
+        join(signers),
+        join(trusted)
+    )]
+    NotTrusted { signers: Vec<KeyId>, trusted: Vec<KeyId> },
     #[error(transparent)]
     NotAccepting(Box<RevisionError>),
     #[error(transparent)]
@@ -42,6 +49,10 @@ pub enum ReplaceTrustError {
     Record(#[source] serde_json::Error),
     #[error("conflict: other clients kept changing the trusted keys of {env}")]
     Contended { env: EnvName },
+}
+
+fn join(ids: &[KeyId]) -> String {
+    ids.iter().map(KeyId::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A list that is in place.
@@ -57,9 +68,10 @@ pub struct ReplacedTrust {
 
 /// Replaces the list. Agents that trust one of its signers use it from then on.
 ///
-/// `force`: even if no node could run the current release any more.
+/// `force`: even if no node could run the current release any more, or no connected agent accepts the list.
 pub async fn replace(
     writer: &Writer,
+    hub: &Hub,
     env: &EnvName,
     trust: SignedTrust,
     force: bool,
@@ -87,6 +99,9 @@ pub async fn replace(
             return Ok(ReplacedTrust { list, verified: true, changed: false, revision: at.unwrap_or_default() });
         }
         let verified = verify_replacement(before.as_ref().map(|(before, _)| before), &trust, &list)?;
+        if !verified && !force {
+            check_agents(hub, env, &trust)?;
+        }
         if let Some(version) = untrusted {
             return Err(ReplaceTrustError::UntrustsCurrent { env: env.clone(), version });
         }
@@ -126,6 +141,17 @@ fn verify_replacement(
         Err(TrustError::NotNewer { known, found }) => Err(ReplaceTrustError::NotNewer { known, found }),
         Err(error) => Err(ReplaceTrustError::Refused(error)),
     }
+}
+
+/// Checks that an agent of this replica accepts a first list: it trusts one of the signers. Agents that accept no list cannot
+/// be given another one. Without a connected agent, or with agents that do not report their keys, nothing is known.
+fn check_agents(hub: &Hub, env: &EnvName, trust: &SignedTrust) -> Result<(), ReplaceTrustError> {
+    let trusted: BTreeSet<KeyId> = hub.sessions(env).iter().flat_map(|session| session.trusted.clone()).collect();
+    let signers: Vec<KeyId> = trust.signatures.iter().map(|signature| signature.key.clone()).collect();
+    if trusted.is_empty() || signers.iter().any(|signer| trusted.contains(signer)) {
+        return Ok(());
+    }
+    Err(ReplaceTrustError::NotTrusted { signers, trusted: trusted.into_iter().collect() })
 }
 
 /// Checks the signer of a first list. The server does not know the keys that agents were given, but agents that run releases

@@ -16,6 +16,7 @@ use muster_wire::client::ClientError;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{BundleState, PushReleaseResponse, SignatureTrust};
 use muster_wire::rollout::PlanRequest;
+use muster_wire::sync::SyncOpen;
 
 use crate::fixture::{Fixture, release_record, version};
 
@@ -438,6 +439,27 @@ async fn untrusting_the_current_release_needs_force() {
     assert!(client.replace_trust(env, &next, true).await.unwrap().changed);
     assert!(!client.replace_trust(env, &next, false).await.unwrap().changed);
     assert!(client.replace_trust(env, &again, false).await.unwrap().changed);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn first_list_that_no_connected_agent_accepts_is_refused() {
+    let fixture = Fixture::start(&[("web1", "web")]).await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let (configured, other) = (key(), key());
+    let list = |signer: &SigningKey| {
+        muster_release::manifest::sign_list(1, vec![other.public().clone()], std::slice::from_ref(signer)).unwrap()
+    };
+    let open = SyncOpen { incarnation: Some(1), trusted: vec![configured.public().id()], ..SyncOpen::default() };
+    let _agent = fixture.open("web1", &open).await;
+    let refused = client.replace_trust(env, &list(&other), false).await.unwrap_err();
+    let refused = refused.problem().unwrap().clone();
+    assert_eq!(refused.code, ProblemCode::ReleaseRefused);
+    let (signer, trusted) = (other.public().id(), configured.public().id());
+    assert!(refused.detail.contains(&format!("signed by {signer}, and the connected agents trust {trusted}")));
+    assert!(refused.hint.unwrap().contains(&format!("sign it with {trusted}")));
+    assert_eq!(client.trust(env).await.unwrap().list, None);
+    assert!(client.replace_trust(env, &list(&configured), false).await.unwrap().changed);
     fixture.stop().await;
 }
 

@@ -19,7 +19,8 @@ use super::public_key_arg;
 The new list is the current one, with NEW and without the keys of --remove. The first list starts with the signing keys. \
 A node accepts a list that is signed by a key that it trusts, and trusts exactly the keys of that list from then on. The \
 server cannot add keys by itself. Nodes refuse releases that are signed by a removed key only. For this reason a list \
-without a key that has signed the current release is refused without --force.
+without a key that has signed the current release is refused without --force, and so is a first list that no connected \
+agent accepts.
 
 A node that was offline still trusts the keys of its last list. Give --sign for each key that an offline node may still \
 trust: one of them is enough for the node to accept the newest list.
@@ -43,7 +44,7 @@ pub struct Args {
     /// Id of a key to remove
     #[arg(long, value_name = "ID")]
     remove: Vec<KeyId>,
-    /// Allow a list without a key that has signed the current release
+    /// Allow a list without a key that has signed the current release, and a first list that no connected agent accepts
     #[arg(long)]
     force: bool,
 }

@@ -23,7 +23,7 @@ use utoipa::IntoParams;
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::releases::bundles::{VersionPath, unknown_bundle};
 use crate::api::request::{Author, PageQuery, Scope};
-use crate::app::{Reader, Writer};
+use crate::app::{Agents, Reader, Writer};
 use crate::blobs::ReceiveError;
 use crate::blobs::downloads::DownloadsOverloaded;
 use crate::releases::{
@@ -233,16 +233,19 @@ pub(crate) async fn show_trust(State(reader): State<Reader>, scope: Scope) -> Re
 
 /// Replaces the list of trusted keys. A key of the previous list must have signed it; agents verify the same.
 ///
-/// Refused if no node could run the current release any more, unless `force` is set.
+/// Refused if no node could run the current release any more, or if it is the first list and no connected agent trusts a
+/// key that signed it, unless `force` is set.
 #[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path), ForceQuery),
     request_body = SignedTrust, responses((status = 200, body = ReplaceTrustResponse)))]
 pub(crate) async fn replace_trusted_keys(
     State(writer): State<Writer>,
+    State(agents): State<Agents>,
     scope: Scope,
     Query(ForceQuery { force }): Query<ForceQuery>,
     JsonBody(trust): JsonBody<SignedTrust>,
 ) -> Result<Json<ReplaceTrustResponse>, ApiError> {
-    let ReplacedTrust { list, verified, changed, revision } = replace_trust(&writer, &scope.env, trust, force).await?;
+    let replaced = replace_trust(&writer, &agents.hub, &scope.env, trust, force).await?;
+    let ReplacedTrust { list, verified, changed, revision } = replaced;
     Ok(Json(ReplaceTrustResponse { serial: list.serial, keys: list.keys, verified, changed, revision }))
 }
 
@@ -265,6 +268,16 @@ impl From<ReplaceTrustError> for ApiError {
                     "build and push the release under a new version, signed with a key that stays, and roll it out with `muster \
                      trigger-update` first; use --force if this is intended",
                 ))
+            }
+            ReplaceTrustError::NotTrusted { trusted, .. } => {
+                let problem = Problem::new(ProblemCode::ReleaseRefused, text);
+                let ids: Vec<String> = trusted.iter().map(ToString::to_string).collect();
+                Self(problem.hint(format!(
+                    "sign it with {}{} (`--sign`); `muster key show FILE` prints the id of a key; use --force if the agents \
+                     that trust another key are not connected now",
+                    if ids.len() == 1 { "" } else { "one of " },
+                    ids.join(", ")
+                )))
             }
             ReplaceTrustError::NotAccepting(error) => (*error).into(),
             ReplaceTrustError::Store(error) => error.into(),
