@@ -32,15 +32,13 @@ pub mod variables;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::Cli;
 use crate::failure::Exit;
 use crate::output::Terminal;
 
 /// Parses the arguments, runs the command, and prints its error.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
             let error = suggestion::with_suggestion(error, &std::env::args().collect::<Vec<_>>());

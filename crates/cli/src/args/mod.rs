@@ -5,7 +5,7 @@ pub mod store;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use jiff::SignedDuration;
 use muster_core::names::{EnvName, HostName, NodeName, Role};
 
@@ -59,6 +59,50 @@ pub struct Globals {
     /// Print the answer and errors only: no notes, no progress
     #[arg(short, long, global = true)]
     pub quiet: bool,
+}
+
+impl Cli {
+    /// Parses the arguments of this process.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut command = command(None);
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+/// The commands with their help. The global options are described once, at the end of `muster --help`; the help of a command
+/// ends with their names. `width` is that of the help, if it is not that of the terminal.
+pub fn command(width: Option<usize>) -> clap::Command {
+    let mut list = Globals::augment_args(clap::Command::new("globals").disable_help_flag(true));
+    let mut command = Cli::command();
+    if let Some(width) = width {
+        list = list.term_width(width);
+        command = command.term_width(width);
+    }
+    let names: Vec<String> = list.get_arguments().map(option_names).collect();
+    let descriptions = list.help_template("{all-args}").render_help().to_string();
+    let names = format!("Global options, as `muster --help` describes them:\n  {}", names.join("  "));
+    let hide = |arg: clap::Arg| if arg.is_global_set() { arg.hide(true) } else { arg };
+    let command = command.mut_args(hide).mut_subcommands(|sub| with_footer(sub, &names));
+    append_help(command, descriptions.trim_end())
+}
+
+fn with_footer(command: clap::Command, footer: &str) -> clap::Command {
+    append_help(command.mut_subcommands(|sub| with_footer(sub, footer)), footer)
+}
+
+fn append_help(command: clap::Command, text: &str) -> clap::Command {
+    let help = match command.get_after_help() {
+        Some(help) => format!("{help}\n\n{text}"),
+        None => text.to_owned(),
+    };
+    command.after_help(help)
+}
+
+/// "-o/--output", "--env"
+fn option_names(arg: &clap::Arg) -> String {
+    let long = arg.get_long().unwrap_or_default();
+    arg.get_short().map_or_else(|| format!("--{long}"), |short| format!("-{short}/--{long}"))
 }
 
 /// Output format. Tables are for people; their layout may change.

@@ -36,6 +36,8 @@ impl Terminal {
             Color::Always => anstream::ColorChoice::Always,
             Color::Never => anstream::ColorChoice::Never,
         };
+        // For live lines, which are written by a library.
+        choice.write_global();
         #[expect(clippy::disallowed_methods, reason = "the only place where a command reads the clock")]
         let now = Timestamp::now();
         Self { out: Out::stdout(choice, globals.output), notes: Notes::stderr(choice, globals.quiet), now }

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::{fmt, io};
 
+use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -148,7 +149,9 @@ impl LiveLines {
             self.bars.push(self.screen.add(line()));
         }
         self.bars.drain(lines.len()..).for_each(|bar| bar.finish_and_clear());
+        let has_colors = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
         for (bar, line) in self.bars.iter().zip(lines) {
+            let line = if has_colors { line } else { strip_str(&line).to_string() };
             bar.set_message(escape_controls(&line).into_owned());
         }
     }

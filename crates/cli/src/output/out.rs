@@ -95,6 +95,11 @@ impl Out {
         self.width.is_some()
     }
 
+    /// Width of the terminal; none if standard output is a file or a pipe.
+    pub fn width(&self) -> Option<u16> {
+        self.width
+    }
+
     pub fn table(&mut self, table: Table) {
         table.lines(self.width).for_each(|line| self.line(line));
     }

@@ -14,16 +14,17 @@ use super::{age, count, text};
 
 /// Spaces between two columns.
 const GAP: u16 = 2;
-/// A last column narrower than this is not wrapped here: the terminal wraps it.
+/// On a terminal with less space than this for the last column, each row becomes a block of lines.
 const NARROWEST: u16 = 20;
 /// The text of an empty cell.
 pub const NONE: &str = "-";
 
 /// Rows under headings. Only the last column wraps, and only on a terminal: in a file or a pipe one row is one line, for
-/// `grep`.
+/// `grep`. Words are never broken: on a terminal that is too narrow for the columns, each row is a block of lines.
 #[derive(Debug)]
 pub struct Table {
     table: comfy_table::Table,
+    headings: Vec<String>,
     columns: usize,
     /// The column whose words are colored.
     colored: Option<usize>,
@@ -33,7 +34,7 @@ impl Table {
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_header(headings);
-        Self { table, columns: N, colored: None }
+        Self { table, headings: headings.map(str::to_owned).to_vec(), columns: N, colored: None }
     }
 
     /// Colors the values of a column by their meaning.
@@ -49,8 +50,26 @@ impl Table {
 
     /// The lines of the table; without a width nothing wraps.
     pub fn lines(self, width: Option<u16>) -> impl Iterator<Item = String> {
+        let widths = self.table.column_max_content_widths();
+        let last = self.columns - 1;
+        let fixed: u16 = widths.iter().take(last).map(|width| width + GAP).sum();
+        let needed = fixed.saturating_add(self.longest_word(last).max(widths[last].min(NARROWEST)));
+        match width.filter(|width| *width < needed) {
+            Some(width) => self.blocks(usize::from(width)),
+            None => self.columns(&widths, width),
+        }
+        .into_iter()
+    }
+
+    /// Characters of the longest word of a column.
+    fn longest_word(&self, column: usize) -> u16 {
+        let cells = self.table.row_iter().filter_map(|row| row.cell_iter().nth(column));
+        let words = cells.map(|cell| cell.content().split(' ').map(|word| word.chars().count()).max().unwrap_or(0));
+        words.max().and_then(|longest| u16::try_from(longest).ok()).unwrap_or(0)
+    }
+
+    fn columns(self, widths: &[u16], width: Option<u16>) -> Vec<String> {
         let mut table = self.table;
-        let widths = table.column_max_content_widths();
         let last = self.columns - 1;
         for column in table.column_iter_mut() {
             let right = if column.index == last { 0 } else { GAP };
@@ -59,17 +78,66 @@ impl Table {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             }
         }
-        let fixed: u16 = widths.iter().take(last).map(|width| width + GAP).sum();
-        if let Some(width) = width.filter(|width| *width >= fixed + NARROWEST) {
+        if let Some(width) = width {
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
         let span = self.colored.map(|at| {
             let start: u16 = widths.iter().take(at).map(|width| width + GAP).sum();
             (usize::from(start), usize::from(widths[at]))
         });
-        let lines: Vec<String> = table.lines().collect();
-        lines.into_iter().map(move |line| color(line.trim_end(), span))
+        table.lines().map(|line| color(line.trim_end(), span)).collect()
     }
+
+    /// One block for each row: its first cell, the other cells with their headings, and the last cell on lines of its own.
+    /// Empty cells are left out.
+    fn blocks(self, width: usize) -> Vec<String> {
+        let (last, colored) = (self.columns - 1, self.colored);
+        let painted = |column: usize, cell: String| match colored {
+            Some(colored) if colored == column => color(&cell, Some((0, cell.len()))),
+            Some(_) | None => cell,
+        };
+        let mut lines = Vec::new();
+        for row in self.table.row_iter() {
+            let cells: Vec<String> = row.cell_iter().map(comfy_table::Cell::content).collect();
+            let (mut line, mut used) = (String::new(), 0);
+            let shown = |cell: &str| !cell.is_empty() && cell != NONE;
+            for (column, (cell, heading)) in cells.iter().zip(&self.headings).enumerate().take(last) {
+                if column > 0 && !shown(cell) {
+                    continue;
+                }
+                let name = if column == 0 { String::new() } else { format!("{} ", heading.to_lowercase()) };
+                let item = name.chars().count() + cell.chars().count();
+                if used > 0 && used + usize::from(GAP) + item > width {
+                    lines.push(std::mem::take(&mut line));
+                    used = 0;
+                }
+                let gap = if used > 0 || column > 0 { usize::from(GAP) } else { 0 };
+                line.push_str(&format!("{:gap$}{name}{}", "", painted(column, cell.clone())));
+                used += gap + item;
+            }
+            lines.push(line);
+            if let Some(cell) = cells.get(last).filter(|cell| shown(cell)) {
+                let indented = wrapped(cell, width.saturating_sub(4)).into_iter();
+                lines.extend(indented.map(|text| format!("    {}", painted(last, text))));
+            }
+        }
+        lines
+    }
+}
+
+/// Breaks a text into lines at its spaces. An empty text has none.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Colors the word in a span of columns. The cells in front are ASCII names; a line with other characters there stays
@@ -86,15 +154,19 @@ fn color(line: &str, span: Option<(usize, usize)>) -> String {
 }
 
 /// Colors by meaning: red needs an operator, yellow makes progress by itself, green is healthy.
-pub(super) fn style(word: &str) -> Option<Style> {
+pub(crate) fn style(word: &str) -> Option<Style> {
     match word {
         "failed" | "error" | "checks failed" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
         "unreachable" | "cannot tell" => Some(AnsiColor::Magenta.on_default()),
         "pending" | "outdated" | "configured" | "warning" | "validated (0 checks)" => {
             Some(AnsiColor::Yellow.on_default())
         }
+        "paused" | "waits for promotion" => Some(AnsiColor::Yellow.on_default()),
         "applying" | "validating" | "provisioning" => Some(AnsiColor::Cyan.on_default()),
         "validated" | "passed" | "ok" => Some(AnsiColor::Green.on_default()),
+        // States of a wave have details: "soaking for 4m".
+        _ if word.starts_with("in progress") || word.starts_with("soaking") => Some(AnsiColor::Cyan.on_default()),
+        _ if word.starts_with("the check ") => Some(AnsiColor::Red.on_default()),
         _ => None,
     }
 }
@@ -222,6 +294,15 @@ mod tests {
         web1             pending    waiting for role db: 0
                                     of 1 active
         k8s-node12_blue  validated
+        ");
+    }
+
+    #[test]
+    fn rows_become_blocks_if_columns_do_not_fit() {
+        insta::assert_snapshot!(text(nodes(), Some(40)), @r"
+        web1  state pending
+            waiting for role db: 0 of 1 active
+        k8s-node12_blue  state validated
         ");
     }
 

@@ -235,6 +235,7 @@ async fn failed_canary_pauses_the_rollout() {
 
     failed: web2: its run failed: Package[nova]: no such version (manifests/site.pp:12)
 
+    next: muster node show web2              its failed run, checks and errors
     next: muster rollout retry --failed      grant the failed nodes again and continue
     next: muster rollout skip NODE           skip a node, then resume
     next: muster rollout resume              continue despite the failures

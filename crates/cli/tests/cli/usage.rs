@@ -4,9 +4,6 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use clap::CommandFactory;
-use muster_cli::args::Cli;
-
 use crate::fixture::{Fleet, Machine, shown};
 use crate::{fixture, snapshot};
 
@@ -73,6 +70,18 @@ async fn help_and_version_succeed() {
 }
 
 #[tokio::test]
+async fn global_options_are_described_once_after_the_examples() {
+    let machine = Machine::new();
+    let root = machine.run(&["--help"]).await;
+    assert_eq!(root.matches("--min-revision").count(), 1, "{root}");
+    assert!(root.find("Exit codes:") < root.find("Global options:"), "{root}");
+    let command = machine.run(&["node", "show", "--help"]).await;
+    assert_eq!(command.matches("--min-revision").count(), 1, "{command}");
+    assert!(command.find("Examples:") < command.find("Global options"), "{command}");
+    assert!(command.lines().count() < 60, "{command}");
+}
+
+#[tokio::test]
 async fn names_with_underscores_and_of_other_tools_are_known() {
     let machine = Machine::new();
     for verb in [
@@ -93,7 +102,7 @@ async fn names_with_underscores_and_of_other_tools_are_known() {
 
       tip: a similar subcommand exists: 'rollout rollback'
 
-    Usage: muster [OPTIONS] <COMMAND>
+    Usage: muster <COMMAND>
 
     For more information, try '--help'.
     ");
@@ -329,7 +338,7 @@ fn reference() -> String {
         "# Command line reference\n\nThis page is generated from `muster --help` and the help of every command.\n"
             .to_owned();
     // The values of variables of this process must not show.
-    let mut root = Cli::command().term_width(100).bin_name("muster");
+    let mut root = muster_cli::args::command(Some(100)).bin_name("muster");
     root.build();
     describe(&mut root, &mut page);
     page

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use anstyle::{AnsiColor, Style};
 use muster_core::names::Version;
 use muster_release::contents::{ContentsError, FileChange, FileChangeKind, FileInfo, ReleaseSource, diff};
 use muster_release::release_files;
@@ -15,7 +16,7 @@ use similar::TextDiff;
 use crate::args::Globals;
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{Out, Terminal, size, text};
+use crate::output::{Out, Terminal, count, size, text};
 
 /// Compare two releases: added, removed and changed files, and with --text the changed lines
 #[derive(Clone, Debug, clap::Args)]
@@ -81,7 +82,6 @@ pub(in crate::commands) async fn compare_versions(
     session: &Session,
     before: &Version,
     after: &Version,
-    text: bool,
 ) -> Result<ReleaseDifferences, Failure> {
     let temporary = tempfile::tempdir().map_err(|error| {
         Failure::cannot_tell(anyhow::Error::new(error).context("cannot create a temporary directory"))
@@ -89,7 +89,7 @@ pub(in crate::commands) async fn compare_versions(
     let (old, new) = (temporary.path().join("before"), temporary.path().join("after"));
     fetch(before, session, &old).await?;
     fetch(after, session, &new).await?;
-    compare(&ReleaseSource::Bundle(old), &ReleaseSource::Bundle(new), text)
+    compare(&ReleaseSource::Bundle(old), &ReleaseSource::Bundle(new), true)
 }
 
 fn compare(before: &ReleaseSource, after: &ReleaseSource, text: bool) -> Result<ReleaseDifferences, Failure> {
@@ -156,7 +156,7 @@ fn line_diff(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap
 }
 
 fn show(differences: &ReleaseDifferences, out: &mut Out) {
-    differences.files.iter().for_each(|file| show_file(file, "", out));
+    differences.files.iter().for_each(|file| show_file(file, "", usize::MAX, out));
     if differences.same {
         return out.line("no differences");
     }
@@ -164,7 +164,9 @@ fn show(differences: &ReleaseDifferences, out: &mut Out) {
     out.line(differences.totals());
 }
 
-fn show_file(FileDifference { change: FileChange { path, what }, text }: &FileDifference, indent: &str, out: &mut Out) {
+/// Shows a file, and its first changed lines.
+fn show_file(file: &FileDifference, indent: &str, lines: usize, out: &mut Out) {
+    let FileDifference { change: FileChange { path, what }, text } = file;
     match what {
         FileChangeKind::Added { after } => out.line(format_args!("{indent}+ {path}  {}", facts(after))),
         FileChangeKind::Removed { before } => out.line(format_args!("{indent}- {path}  {}", facts(before))),
@@ -172,8 +174,21 @@ fn show_file(FileDifference { change: FileChange { path, what }, text }: &FileDi
             out.line(format_args!("{indent}~ {path}  {}", changed(before, after)))
         }
     }
-    for line in text.iter().flat_map(|text| text.lines()) {
-        out.line(format_args!("{indent}    {}", text::without_controls(line)));
+    // All lines with their surroundings, or the first changed ones.
+    let is_changed = |line: &&str| lines == usize::MAX || line.starts_with(['+', '-']);
+    let shown = text.iter().flat_map(|text| text.lines()).filter(is_changed);
+    let all = shown.clone().count();
+    for line in shown.take(lines) {
+        let line = text::without_controls(line);
+        let style = match line.as_bytes().first() {
+            Some(b'+') => AnsiColor::Green.on_default(),
+            Some(b'-') => AnsiColor::Red.on_default(),
+            Some(_) | None => Style::new(),
+        };
+        out.line(format_args!("{indent}    {style}{line}{style:#}"));
+    }
+    if all > lines {
+        out.line(format_args!("{indent}    … {}", count(all - lines, "more line")));
     }
 }
 
@@ -184,10 +199,15 @@ impl ReleaseDifferences {
         format!("{added} added, {removed} removed, {changed} changed")
     }
 
-    /// Shows the first files; returns the number of files that were left out.
-    pub(in crate::commands) fn show_first(&self, most: usize, indent: &str, out: &mut Out) -> usize {
-        self.files.iter().take(most).for_each(|file| show_file(file, indent, out));
-        self.files.len().saturating_sub(most)
+    /// Shows the first files, each with its first changed lines. Returns true if files or lines were left out.
+    pub(in crate::commands) fn show_first(&self, files: usize, lines: usize, indent: &str, out: &mut Out) -> bool {
+        self.files.iter().take(files).for_each(|file| show_file(file, indent, lines, out));
+        let hidden = self.files.len().saturating_sub(files);
+        if hidden > 0 {
+            out.line(format_args!("{indent}… {}", count(hidden, "more file")));
+        }
+        let changed = |text: &String| text.lines().filter(|line| line.starts_with(['+', '-'])).count();
+        hidden > 0 || self.files.iter().filter_map(|file| file.text.as_ref()).any(|text| changed(text) > lines)
     }
 }
 

@@ -17,8 +17,9 @@ use crate::output::{Out, Terminal, unchecked_warning};
 use super::plan_args::{PlanArgs, shell_word, write_plan};
 use super::plan_view::{self, NodeListing};
 
-/// Changed files that are listed.
+/// Changed files that are listed, and changed lines of each, without `--diff`.
 const FILES: usize = 8;
+const LINES: usize = 4;
 
 /// Show the plan of a rollout: waves, order of nodes, budgets, gates, predicted time, and changed files
 #[derive(Clone, Debug, clap::Args)]
@@ -47,7 +48,7 @@ pub struct Args {
     /// List every node, not only the first 10 of each wave
     #[arg(long)]
     all: bool,
-    /// Show the changed lines between the two releases
+    /// Show all changed lines between the two releases, not only the first of each file
     #[arg(long)]
     diff: bool,
     /// Save the plan to a file, for `start --plan`; as YAML if it is named .yaml
@@ -64,7 +65,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     }
     let plan = &answer.plan;
     let differences = match globals.output {
-        OutputFormat::Table => differences(&session, plan, args.diff).await,
+        OutputFormat::Table => differences(&session, plan).await,
         OutputFormat::Json | OutputFormat::Yaml => None,
     };
     let opening = closed_until(plan, terminal.now);
@@ -97,13 +98,9 @@ fn closed_until(plan: &RolloutPlan, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Compares the two releases. An error is shown with the plan.
-async fn differences(
-    session: &Session,
-    plan: &RolloutPlan,
-    text: bool,
-) -> Option<(Version, Result<ReleaseDifferences, Failure>)> {
+async fn differences(session: &Session, plan: &RolloutPlan) -> Option<(Version, Result<ReleaseDifferences, Failure>)> {
     let from = plan.from.clone().filter(|from| *from != plan.to)?;
-    let compared = compare_versions(session, &from, &plan.to, text).await;
+    let compared = compare_versions(session, &from, &plan.to).await;
     Some((from, compared))
 }
 
@@ -123,9 +120,9 @@ fn show_differences(
         Ok(differences) if differences.same => out.line(format_args!("{from} and {to} have the same files")),
         Ok(differences) => {
             out.line(format_args!("changes from {from} to {to}: {}", differences.totals()));
-            let hidden = differences.show_first(if all { usize::MAX } else { FILES }, "  ", out);
-            if hidden > 0 {
-                out.line(format_args!("  … {hidden} more: muster release diff {from} {to}"));
+            let (files, lines) = if all { (usize::MAX, usize::MAX) } else { (FILES, LINES) };
+            if differences.show_first(files, lines, "  ", out) {
+                out.line("  all changed lines: --diff");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Shows the status of a rollout: a table of waves and roles, the reasons for waiting, and the next commands.
 
-use jiff::Timestamp;
-use muster_core::names::{EnvName, Role, Version};
+use jiff::{SignedDuration, Timestamp};
+use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::rollout::progress::{Hold, NodeCounts, RolloutNodeState};
 use muster_core::rollout::record::{FailedNode, GateVerdict, PauseReason, RolloutPhase, WaveState};
 use muster_core::rollout::strategy::Promote;
@@ -60,7 +60,47 @@ pub(super) fn headline(env: &EnvName, status: &RolloutStatus) -> String {
         RolloutPhase::RolledBack { by, .. } => format!("rolled back by rollout {by} {time} ago"),
         RolloutPhase::Superseded { by } => format!("superseded by rollout {by} {time} ago"),
     };
-    format!("{env}, rollout {}: {versions}, {phase}: {}", record.id, progress(status))
+    let left = time_to_end(status).map(|left| format!(", about {} left", age(status.now, left))).unwrap_or_default();
+    format!("{env}, rollout {}: {versions}, {phase}: {}{left}", record.id, progress(status))
+}
+
+/// The predicted end of a running rollout: the share of the nodes that are left, and the soak times that are left.
+fn time_to_end(status: &RolloutStatus) -> Option<Timestamp> {
+    let NodeCounts { nodes, healthy, failed, skipped, removed, .. } = status.counts;
+    let (RolloutPhase::Running, Some(predicted)) = (&status.record.phase, status.predicted) else { return None };
+    // The time until an operator or a window is not predicted.
+    if status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. } | Hold::Window { .. })) {
+        return None;
+    }
+    let all = i32::try_from(nodes.saturating_sub(removed)).ok().filter(|all| *all > 0)?;
+    let left = all.saturating_sub(i32::try_from(healthy + failed + skipped).ok()?).max(0);
+    let soaks: SignedDuration = status.waves.iter().map(|wave| wave.soak).sum();
+    let soaks_left: SignedDuration = status.waves.iter().map(|wave| soak_left(wave, status.now)).sum();
+    let updates = predicted.total.saturating_sub(soaks).max(SignedDuration::ZERO) * left / all;
+    status.now.checked_add(updates.saturating_add(soaks_left)).ok()
+}
+
+/// The part of the soak time of a wave that is in the future.
+fn soak_left(wave: &WaveRow, now: Timestamp) -> SignedDuration {
+    match &wave.state {
+        Some(state) if state.passed.is_some() => SignedDuration::ZERO,
+        Some(WaveState { settled: Some(settled), .. }) => {
+            (wave.soak - now.duration_since(*settled)).max(SignedDuration::ZERO)
+        }
+        Some(_) | None => wave.soak,
+    }
+}
+
+/// The names of the nodes in progress, by state: "applying: web3, web4".
+pub(super) fn nodes_in_progress(status: &RolloutStatus) -> Vec<String> {
+    let of = |word: &str, is: fn(&RolloutNodeState) -> bool| {
+        let nodes: Vec<&NodeName> = status.slots.iter().filter(|slot| is(&slot.state)).map(|slot| &slot.node).collect();
+        (!nodes.is_empty()).then(|| format!("{word}: {}", labels::names(nodes.into_iter(), false)))
+    };
+    let applying = of("applying", |state| matches!(state, RolloutNodeState::Granted));
+    let pending = of("pending", |state| matches!(state, RolloutNodeState::Pending { .. }));
+    let soaking = of("soaking", |state| matches!(state, RolloutNodeState::Soaking { .. }));
+    [applying, pending, soaking].into_iter().flatten().collect()
 }
 
 /// "wave 2 of 4, 12 of 40 nodes healthy, 1 failed"
@@ -160,7 +200,7 @@ pub(super) fn rollback_reason(why: &PauseReason) -> String {
 /// One row per role of each wave.
 pub(super) fn table(status: &RolloutStatus) -> Table {
     let headings = ["WAVE", "ROLE", "DESIRED", "STARTED", "APPLYING", "HEALTHY", "FAILED", "DEADLINE", "STATE"];
-    let mut table = Table::new(headings);
+    let mut table = Table::new(headings).color_column(headings.len() - 1);
     for (index, wave) in status.waves.iter().enumerate() {
         for (row, (role, counts)) in wave.counts.iter().enumerate() {
             let first = row == 0;
@@ -351,7 +391,26 @@ pub(super) fn next_steps(status: &RolloutStatus) -> Vec<String> {
         failed: status.counts.failed,
         sent: status.record.steps.grants > 0 || status.record.at_once,
     });
-    hints.iter().map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
+    let failed = first_failed(status).map(|node| node_show_hint(node));
+    failed.iter().chain(&hints).map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
+}
+
+/// The first failed node of a rollout.
+fn first_failed(status: &RolloutStatus) -> Option<&NodeName> {
+    let named = match &status.record.phase {
+        RolloutPhase::RolledBack { why, .. } => failed_of(why),
+        RolloutPhase::Running
+        | RolloutPhase::Paused { .. }
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => &[],
+    };
+    status.failed.first().or(named.first()).map(|failed| &failed.node)
+}
+
+/// The command that shows a failed node.
+pub(super) fn node_show_hint(node: &NodeName) -> Hint {
+    Hint { command: format!("muster node show {node}"), does: "its failed run, checks and errors".into() }
 }
 
 /// "12 of 40 nodes were granted v3 and keep it; 28 stay at v2"
@@ -465,6 +524,7 @@ mod tests {
 
         failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12)
 
+        next: muster node show web1              its failed run, checks and errors
         next: muster rollout retry --failed      grant the failed nodes again and continue
         next: muster rollout skip NODE           skip a node, then resume
         next: muster rollout resume              continue despite the failures

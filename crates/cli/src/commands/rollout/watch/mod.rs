@@ -9,6 +9,7 @@ use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{FailedNode, RolloutPhase};
 use muster_wire::client::{RolloutRef, StatusQuery};
+use muster_wire::hints::Hint;
 use muster_wire::rollout::RolloutStatus;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -190,7 +191,7 @@ impl RolloutView {
 
     fn show(&mut self, session: &Session, status: &RolloutStatus, terminal: &mut Terminal) {
         match self {
-            RolloutView::Live(live) => live.show(live_lines(&session.env, status)),
+            RolloutView::Live(live) => live.show(live_lines(&session.env, status, terminal.out.width())),
             RolloutView::Transcript(transcript) => {
                 transcript.changes(&session.env, status).into_iter().for_each(|line| terminal.out.line(line));
                 terminal.out.flush();
@@ -237,6 +238,10 @@ impl RolloutView {
             out.gap();
             out.line(format_args!("rollout {id} was rolled back because {}", text::one_line(reason)));
             failed.iter().for_each(|failed| out.line(format_args!("  {}", text::one_line(&failed.to_string()))));
+            if let Some(Hint { command, does }) = failed.first().map(|failed| status_view::node_show_hint(&failed.node))
+            {
+                out.line(format_args!("next: {command:<35}{does}"));
+            }
         }
     }
 
@@ -260,29 +265,102 @@ impl RolloutView {
 }
 
 /// The lines for a terminal.
-fn live_lines(env: &EnvName, status: &RolloutStatus) -> Vec<String> {
+fn live_lines(env: &EnvName, status: &RolloutStatus, width: Option<u16>) -> Vec<String> {
     let mut lines = vec![status_view::headline(env, status), String::new()];
-    let rows: Vec<String> = status_view::table(status).lines(None).collect();
-    let first_open =
-        status.waves.iter().position(|wave| wave.state.as_ref().is_none_or(|state| state.passed.is_none()));
-    let passed: usize = status.waves.iter().take(first_open.unwrap_or(0)).map(|wave| wave.counts.len()).sum();
-    let (heading, body) = rows.split_first().map_or(("", &[][..]), |(heading, body)| (heading.as_str(), body));
-    lines.push(heading.to_owned());
-    // The last passed wave stays visible.
-    let skipped = if body.len() > ROWS { passed.saturating_sub(1).min(body.len() - ROWS) } else { 0 };
-    if skipped > 0 {
-        lines.push(format!("… {skipped} rows of passed waves"));
+    let rows: Vec<String> = status_view::table(status).lines(width).collect();
+    match rows.split_first() {
+        Some((heading, body)) if heading.starts_with("WAVE") => {
+            lines.push(heading.clone());
+            lines.extend(open_waves(status, body));
+        }
+        // A narrow terminal, with several lines for each row.
+        Some(_) | None => lines.extend(rows.into_iter().take(3 * ROWS)),
     }
-    lines.extend(body.iter().skip(skipped).take(ROWS).cloned());
-    let left = body.len().saturating_sub(skipped + ROWS);
-    if left > 0 {
-        lines.push(format!("… {left} rows of later waves"));
-    }
-    for part in [status_view::failed_lines(status), status_view::holds(status)] {
+    for part in [status_view::nodes_in_progress(status), status_view::failed_lines(status), status_view::holds(status)]
+    {
         if !part.is_empty() {
             lines.push(String::new());
             lines.extend(part.into_iter().take(ROWS / 2));
         }
     }
     lines
+}
+
+/// The rows of the table that fit a screen.
+fn open_waves(status: &RolloutStatus, rows: &[String]) -> Vec<String> {
+    let first_open =
+        status.waves.iter().position(|wave| wave.state.as_ref().is_none_or(|state| state.passed.is_none()));
+    let passed: usize = status.waves.iter().take(first_open.unwrap_or(0)).map(|wave| wave.counts.len()).sum();
+    // The last passed wave stays visible.
+    let skipped = if rows.len() > ROWS { passed.saturating_sub(1).min(rows.len() - ROWS) } else { 0 };
+    let mut lines = Vec::new();
+    if skipped > 0 {
+        lines.push(format!("… {skipped} rows of passed waves"));
+    }
+    lines.extend(rows.iter().skip(skipped).take(ROWS).cloned());
+    let left = rows.len().saturating_sub(skipped + ROWS);
+    if left > 0 {
+        lines.push(format!("… {left} rows of later waves"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::rollout::RolloutId;
+    use muster_core::rollout::plan::Prediction;
+    use muster_core::rollout::progress::RolloutNodeState;
+    use muster_wire::rollout::SlotRow;
+
+    use super::super::test_data::{self, at, env, node, role};
+    use super::*;
+
+    fn shown(width: u16) -> String {
+        let mut status = test_data::status();
+        let minutes = SignedDuration::from_mins;
+        status.predicted = Some(Prediction { node: minutes(1), measured: true, total: minutes(9) });
+        status.slots = vec![SlotRow {
+            node: node("web1"),
+            role: role("web"),
+            rollout: RolloutId(7),
+            version: status.record.to.clone(),
+            state: RolloutNodeState::Granted,
+            granted: at(0),
+            fence: status.revision,
+            expires: None,
+            deadline: Some(at(900)),
+        }];
+        anstream::adapter::strip_str(&live_lines(&env(), &status, Some(width)).join("\n")).to_string()
+    }
+
+    #[test]
+    fn nodes_in_progress_and_the_time_left_are_shown() {
+        insta::assert_snapshot!(shown(100), @"
+        prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy, about 9m left
+
+        WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        1     web   1        1        1         0        0       in 14m    in progress (canary)
+        2     lb    1        0        0         0        0       -
+              web   2        0        0         0        0       -
+
+        applying: web1
+        ");
+    }
+
+    #[test]
+    fn no_word_is_broken_at_60_columns() {
+        insta::assert_snapshot!(shown(60), @"
+        prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy, about 9m left
+
+        1  role web  desired 1  started 1  applying 1  healthy 0
+          failed 0  deadline in 14m
+            in progress (canary)
+        2  role lb  desired 1  started 0  applying 0  healthy 0
+          failed 0
+          role web  desired 2  started 0  applying 0  healthy 0
+          failed 0
+
+        applying: web1
+        ");
+    }
 }
