@@ -1,14 +1,18 @@
 //! The quickstart as a new user runs it, with the real Puppet.
 //!
 //! One test, because a start of Puppet costs seconds of CPU time: a fleet starts, stops, starts again, is updated,
-//! stops, and starts as it was.
+//! stops, and starts as it was. Then the commands of the README run, as they are written.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use muster_e2e::http;
-use muster_e2e::sandbox::Sandbox;
+use muster_e2e::process::ChildProcess;
+use muster_e2e::sandbox::{Sandbox, muster};
 use muster_e2e::server::UpProcess;
 use muster_e2e::server::{Api, repository};
 use muster_testkit::wait::eventually;
@@ -172,8 +176,57 @@ fn quickstart_starts_updates_and_restarts() {
     assert!(through_lb(&sandbox).is_err());
 
     // Once more, from its present state.
-    let last = UpProcess::start(&sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
-    assert_eq!(last.code(), 0, "{}\n{}", last.stdout, last.stderr);
-    assert!(last.stdout.contains("all 4 nodes validated at v2"), "{}", last.stdout);
+    let last = UpProcess::start(&sandbox, &quickstart(), &[]);
+    last.process.wait_for_output("all 4 nodes validated at v2", TIMEOUT);
+    run_documented_commands(&sandbox);
+    last.process.interrupt_group();
+    assert_eq!(last.process.wait_exit(TIMEOUT).code(), 0);
     sandbox.assert_no_processes();
+}
+
+/// Commands of the documentation that never end.
+const ENDLESS: [&str; 2] = ["muster node logs web1 --follow", "muster node logs lb1 --follow"];
+
+/// Runs the blocks of the README and of the quickstart page that are for a running fleet, as they are written.
+fn run_documented_commands(sandbox: &Sandbox) {
+    let directory = sandbox.path("checkout");
+    fs::create_dir_all(directory.join("my")).unwrap();
+    symlink(repository().join("examples"), directory.join("examples")).unwrap();
+    symlink(sandbox.path("state"), directory.join(".muster")).unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg("-rL").arg(quickstart().join("releases/v2")).arg(directory.join("my/release"));
+    assert!(copy.status().unwrap().success());
+    let spec = directory.join("my/release/release.yaml");
+    fs::write(&spec, fs::read_to_string(&spec).unwrap().replace("(v2)", "(v3)")).unwrap();
+    let programs = muster();
+    let path = format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut commands = 0;
+    for (page, first) in [
+        ("README.md", "$ muster status"),
+        ("docs/src/quickstart.md", "$ muster status"),
+        ("README.md", "$ muster key new"),
+        ("README.md", "$ muster design check"),
+    ] {
+        for command in block(page, first) {
+            if ENDLESS.iter().any(|endless| command.starts_with(endless)) {
+                continue;
+            }
+            let command = command.replace("127.77.0.4", &sandbox.address(4).to_string());
+            let mut shell = sandbox.command("bash");
+            shell.args(["-ec", &command]).current_dir(&directory).env("PATH", &path);
+            let ended = ChildProcess::new(&command, &mut shell).wait_exit(TIMEOUT);
+            assert_eq!(ended.code(), 0, "{page}: {command}\n{}\n{}", ended.stdout, ended.stderr);
+            commands += 1;
+        }
+    }
+    assert!(commands > 30, "only {commands} commands were run");
+}
+
+/// The commands of the block of a page that begins with this command.
+fn block(page: &str, first: &str) -> Vec<String> {
+    let text = fs::read_to_string(repository().join(page)).unwrap();
+    let blocks = text.split("```console\n").skip(1).filter_map(|block| block.split("```").next());
+    let found = blocks.into_iter().find(|block| block.starts_with(first));
+    let found = found.unwrap_or_else(|| panic!("{page} has no block that begins with {first:?}"));
+    found.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }

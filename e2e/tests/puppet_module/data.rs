@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::apply::{PuppetNode, release};
+use crate::apply::{PuppetNode, release, repository};
 
 const MANIFEST: &str = r#"
 class ntp(Array[String] $servers, String $driftfile = '/var/lib/ntp', Sensitive[String] $key) {
@@ -91,4 +91,43 @@ fn environment_data_overrides_files_and_is_recorded() {
     assert_eq!(fs::read_to_string(node.root().join("ntp.key")).unwrap(), "Tr0ub4dor&3");
     // It is neither in Puppet's log nor in its report.
     assert!(!format!("{:?}{:?}", run.log, run.report).contains("Tr0ub4dor"), "{run:#?}");
+}
+
+/// A file of a release in a page of the book: the YAML block that begins with this comment.
+fn file_of_the_book<'p>(page: &'p str, comment: &str) -> Vec<&'p str> {
+    let blocks = page.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
+    blocks.filter(|block| block.starts_with(comment)).collect()
+}
+
+#[test]
+fn hiera_files_of_the_book_are_valid() {
+    let page = fs::read_to_string(repository().join("docs/src/puppet.md")).unwrap();
+    let hierarchies = file_of_the_book(&page, "# hiera.yaml of the release\n");
+    let [by_node, with_backend] = hierarchies[..] else { panic!("{hierarchies:#?}") };
+    let [data] = file_of_the_book(&page, "# data/common.yaml\n")[..] else { panic!("one common.yaml") };
+    let release = release(
+        "node default {\n\
+         notice(\"book=${lookup('glance::api::db_ip')} ${lookup('glance::api::primary')} ${lookup('ntp::servers')}\")\n}\n",
+        data,
+    );
+    fs::write(release.path().join("hiera.yaml"), with_backend).unwrap();
+    let tables = json!({
+        "active_roles": {"db": {"db1": {"eth0": "10.0.0.5"}}},
+        "leaders": {"db": {"node": "db1", "host": "db1", "epoch": 1, "interfaces": {"eth0": "10.0.0.5"}}},
+        "data": {"ntp_servers": {"value": ["10.0.0.1"], "layer": "global"}},
+    });
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
+    let run = node.apply_with(release.path(), "v1", tables);
+    assert_eq!(run.noticed("book"), "[10.0.0.5] 10.0.0.5 [10.0.0.1]", "{run:#?}");
+
+    let manifest = "node default {\n  notice(\"level=${lookup('level')}\")\n}\n";
+    fs::write(release.path().join("site.pp"), manifest).unwrap();
+    fs::write(release.path().join("hiera.yaml"), by_node).unwrap();
+    fs::create_dir(release.path().join("data/nodes")).unwrap();
+    fs::write(release.path().join("data/nodes/web1.yaml"), "level: of the node\n").unwrap();
+    let run = node.apply_as_is(release.path(), |puppet| {
+        puppet.envs(["HOST", "CERTNAME", "NODE"].map(|name| (format!("MUSTER_{name}"), "web1")));
+        puppet.envs([("MUSTER_ENV", "test"), ("MUSTER_ROLE", "web"), ("MUSTER_VERSION", "v1")]);
+    });
+    assert_eq!(run.noticed("level"), "of the node");
 }

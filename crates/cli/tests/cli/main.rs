@@ -10,6 +10,7 @@ mod connect;
 mod data;
 mod design;
 mod doctor;
+mod documentation;
 mod env;
 mod fixture;
 mod nodes;
