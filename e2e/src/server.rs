@@ -111,7 +111,7 @@ impl Api {
 
     /// Waits until a node is in this state. Returns the node.
     pub fn wait_node_state(&self, node: &str, state: &str) -> Value {
-        self.wait_node(node, &format!("is {state}"), |seen| seen["standing"] == state)
+        self.wait_node(node, &format!("is {state}"), |seen| seen["state"] == state)
     }
 
     /// Waits until a condition holds for a node.

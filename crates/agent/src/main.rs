@@ -166,7 +166,7 @@ Exit codes:
 
 Examples:
   muster-agent status
-  muster-agent status -o json | jq -r .runs";
+  muster-agent status -o json | jq -r .version";
 
 const ONCE: &str =
     "A run is due if the desired version has changed, the last run did not succeed or is still in progress, \

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use muster_wire::client::ClientError;
 use muster_wire::problem::ProblemCode;
 
-use crate::output::render_finding;
+use muster_design::finding::{Finding, Findings};
+use muster_wire::output::{CommandError, ErrorOutput, SCHEMA};
+
+use crate::output::count;
 
 /// Exit code of a command. Scripts can distinguish "no" from "unknown".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,13 +58,15 @@ pub struct Failure {
     pub error: anyhow::Error,
     /// Actions that resolve it.
     pub hints: Vec<String>,
-    /// Rendered findings of a server.
-    pub findings: Vec<String>,
+    /// Findings of a server.
+    pub findings: Vec<Finding>,
+    /// Kind of problem, if a server has refused the request.
+    pub code: Option<ProblemCode>,
 }
 
 impl Failure {
     pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
-        Self { exit, error: error.into(), hints: Vec::new(), findings: Vec::new() }
+        Self { exit, error: error.into(), hints: Vec::new(), findings: Vec::new(), code: None }
     }
 
     /// A definite failure: exit code 1.
@@ -93,6 +98,31 @@ impl Failure {
     }
 }
 
+/// Form of the error for `-o json`.
+impl From<&Failure> for ErrorOutput {
+    fn from(failure: &Failure) -> Self {
+        let of_design = failure.error.downcast_ref::<Findings>();
+        let findings: Vec<Finding> = of_design.into_iter().flatten().chain(&failure.findings).cloned().collect();
+        let message = match of_design {
+            Some(_) => count(findings.len(), "finding"),
+            None => failure.error.to_string(),
+        };
+        let causes = failure.error.chain().skip(1).map(ToString::to_string).collect();
+        let (hints, code, exit_code) = (failure.hints.clone(), failure.code, failure.exit.code());
+        Self { schema: SCHEMA, error: CommandError { message, causes, hints, code, findings, exit_code } }
+    }
+}
+
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        // A message, and paragraphs with suggestions and the usage.
+        let text = error.render().to_string();
+        let mut paragraphs = text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty());
+        let message = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
+        paragraphs.fold(Self::usage(message), Failure::hint)
+    }
+}
+
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
@@ -103,9 +133,8 @@ impl From<ClientError> for Failure {
             }
             ClientError::Refused(problem) => {
                 let exit = refusal_exit(problem.code);
-                let findings: Vec<String> = problem.findings.iter().map(render_finding).collect();
                 // Findings have help texts of their own.
-                let hints = problem.hint.iter().filter(|_| findings.is_empty()).cloned().collect();
+                let hints = problem.hint.iter().filter(|_| problem.findings.is_empty()).cloned().collect();
                 let text = match (&problem.request_id, problem.code) {
                     // Only these need a look into the log of the server.
                     (Some(id), ProblemCode::Internal | ProblemCode::StoreUnavailable | ProblemCode::StoreFull) => {
@@ -113,7 +142,8 @@ impl From<ClientError> for Failure {
                     }
                     _ => problem.detail,
                 };
-                Self { exit, error: anyhow::Error::msg(text), hints, findings }
+                let (findings, code) = (problem.findings.into_vec(), Some(problem.code));
+                Self { exit, error: anyhow::Error::msg(text), hints, findings, code }
             }
         }
     }

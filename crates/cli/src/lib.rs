@@ -32,16 +32,21 @@ pub mod variables;
 
 use std::process::ExitCode;
 
-use crate::args::Cli;
-use crate::failure::Exit;
-use crate::output::Terminal;
+use crate::args::{Cli, OutputFormat};
+use crate::failure::{Exit, Failure};
+use crate::output::{Notes, Terminal};
 
 /// Parses the arguments, runs the command, and prints its error.
 pub fn main() -> ExitCode {
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
-            let error = suggestion::with_suggestion(error, &std::env::args().collect::<Vec<_>>());
+            let arguments: Vec<String> = std::env::args_os().map(|text| text.to_string_lossy().into_owned()).collect();
+            let error = suggestion::with_suggestion(error, &arguments);
+            if error.use_stderr() && requests_json(&arguments) {
+                let mut notes = Notes::stderr(anstream::ColorChoice::Never, true, OutputFormat::Json);
+                return notes.failure(&Failure::from(error)).into();
+            }
             // A closed pipe is not an error.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage } else { Exit::Yes }.into();
@@ -52,4 +57,12 @@ pub fn main() -> ExitCode {
     // An answer that cannot be written is an error.
     let result = result.and_then(|exit| terminal.out.finish().map(|()| exit));
     result.unwrap_or_else(|failure| terminal.notes.failure(&failure)).into()
+}
+
+/// True if the arguments, which could not be parsed, have `-o json` in one of its spellings.
+fn requests_json(arguments: &[String]) -> bool {
+    let options: Vec<&str> = arguments.iter().map(String::as_str).take_while(|argument| *argument != "--").collect();
+    let joined = ["-ojson", "-o=json", "--output=json"];
+    options.iter().any(|option| joined.contains(option))
+        || options.windows(2).any(|pair| ["-o", "--output"].contains(&pair[0]) && pair[1] == "json")
 }

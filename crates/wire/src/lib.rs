@@ -8,6 +8,7 @@
 //! - [`backup`], [`doctor`]: backups and restores, results of `muster doctor`.
 //! - [`sync`], [`sse`]: streams and reports of agents, and their encoding.
 //! - [`runs`], [`drift`]: runs, run requests, logs of runs in progress, and drift.
+//! - [`output`]: the frame of the JSON that commands print.
 //! - [`problem`]: error responses (RFC 9457).
 //! - [`token`]: the secret that clients present on TCP.
 //! - [`client`]: the typed client. It sends each request once; callers decide on retries.
@@ -23,6 +24,7 @@ pub mod doctor;
 pub mod drift;
 pub mod hints;
 pub mod operator;
+pub mod output;
 pub mod problem;
 pub mod release;
 pub mod rollout;

@@ -159,13 +159,13 @@ pub struct NodeRow {
     /// Host name in the design.
     #[serde(default)]
     pub host: String,
-    #[serde(rename = "standing")]
     pub state: NodeState,
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// Version that it has validated last.
+    #[serde(rename = "version")]
     pub running: Option<Version>,
-    /// Reason why `running` does not count as running now. None if it counts, or if there is none.
+    /// Reason why `version` does not count as running now. None if it counts, or if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_counted: Option<NotCounted>,
     pub desired: Option<Version>,
@@ -385,12 +385,12 @@ pub struct VerifyHostsResponse {
 pub struct MissingHost {
     pub host: String,
     /// None if the host is not in the design.
-    #[serde(rename = "standing")]
     pub state: Option<NodeState>,
+    #[serde(rename = "version")]
     pub running: Option<Version>,
     #[serde(rename = "why")]
     pub reason: Option<Reason>,
-    /// Reason why `running` does not count.
+    /// Reason why `version` does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_counted: Option<NotCounted>,
 }

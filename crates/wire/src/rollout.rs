@@ -190,6 +190,8 @@ pub struct SlotRow {
     pub version: Version,
     #[serde(flatten)]
     pub state: RolloutNodeState,
+    /// Time of the grant.
+    #[serde(rename = "started")]
     #[schema(value_type = String, format = DateTime)]
     pub granted: Timestamp,
     /// Revision of the grant, which is the generation that the node was sent.
@@ -199,7 +201,7 @@ pub struct SlotRow {
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires: Option<Timestamp>,
     /// Time at which the node counts as failed if it is not healthy. Differs from `expires` while the node is pending.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
 }

@@ -102,7 +102,7 @@ fn status_of(fleet: &Fleet) -> Value {
 
 /// A node as a replica shows it, without the activity, which only the replica knows.
 fn shown(detail: &Value) -> Value {
-    let fields = ["states", "incarnation", "last", "history", "interfaces", "record", "running", "active", "desired"];
+    let fields = ["states", "incarnation", "last", "history", "interfaces", "record", "version", "active", "desired"];
     Value::Object(fields.iter().map(|field| ((*field).to_owned(), detail[field].clone())).collect())
 }
 
@@ -118,7 +118,7 @@ fn stored(fleet: &Fleet, name: &str) -> Value {
         "history": node.history().0,
         "interfaces": observed.interfaces,
         "record": node.record,
-        "running": node.running.first(),
+        "version": node.running.first(),
         "active": node.active().is_some(),
         "desired": name.and_then(|name| fleet.desired_of(&name)).map(|desired| desired.version),
     })

@@ -137,7 +137,7 @@ fn full_node_disk_is_reported_and_loses_no_report() {
     assert!(seen["why"]["problem"].as_str().unwrap().contains("No space left on device"), "{seen:#}");
     let shown = sandbox.run_muster(&["status"]).stdout;
     assert!(shown.contains("blocked") && shown.contains("No space left on device"), "{shown}");
-    assert_eq!(seen["running"], serde_json::Value::Null, "{seen:#}");
+    assert_eq!(seen["version"], serde_json::Value::Null, "{seen:#}");
 
     disk.make_space();
     sandbox.wait_validated("v1", &["web1"]);

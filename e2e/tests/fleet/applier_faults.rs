@@ -33,7 +33,7 @@ impl OneNode {
     /// Waits until its node has reported this state. Returns the node.
     fn is(&self, word: &str) -> Value {
         let seen = self.server.api.wait_node_state("web1", word);
-        assert_eq!((&seen["running"], &seen["active"]), (&Value::Null, &json!(false)), "never a success: {seen:#}");
+        assert_eq!((&seen["version"], &seen["active"]), (&Value::Null, &json!(false)), "never a success: {seen:#}");
         assert_eq!(self.sandbox.run_muster(&["verify-hosts", "v1", "web1"]).code(), 1);
         let failures = self.sandbox.run_muster(&["failures"]);
         assert_eq!(failures.code(), 1, "{failures:?}");

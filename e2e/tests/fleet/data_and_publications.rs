@@ -41,8 +41,8 @@ fn file(sandbox: &Sandbox, node: &str, name: &str) -> PathBuf {
 fn until_written(sandbox: &Sandbox, api: &Api, node: &str, name: &str, text: &str) {
     eventually(&format!("{node} writes {text:?}"), PUPPET, || {
         let found = fs::read_to_string(file(sandbox, node, name)).unwrap_or_default();
-        let standing = api.node(node)["standing"].clone();
-        if found == text && standing == "validated" { Ok(()) } else { Err(format!("{found:?}, {standing}")) }
+        let state = api.node(node)["state"].clone();
+        if found == text && state == "validated" { Ok(()) } else { Err(format!("{found:?}, {state}")) }
     });
 }
 

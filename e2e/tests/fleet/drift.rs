@@ -90,7 +90,7 @@ fn spoilt_file_is_shown_where_drift_is_reported() {
     for text in ["web1 differs in 1 resource, for ", &file, "    -hacked\n    +welcome\n"] {
         assert!(shown.contains(text), "{text:?} is not in {shown}");
     }
-    assert_eq!(server.api.node("web1")["standing"], "validated", "a preview changes no state");
+    assert_eq!(server.api.node("web1")["state"], "validated", "a preview changes no state");
     assert_eq!(fs::read_to_string(&motd).unwrap(), "hacked\n");
 
     // The same drift causes no write.

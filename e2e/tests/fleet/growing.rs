@@ -78,7 +78,7 @@ fn quickstart_grows_and_shrinks() {
 
     apply(&sandbox, 1, 3);
     let lb1 = api.wait_node("lb1", "runs without a request", |lb1| {
-        lb1["standing"] == "validated" && lb1["history"].as_array().unwrap().len() > lb1_ran
+        lb1["state"] == "validated" && lb1["history"].as_array().unwrap().len() > lb1_ran
     });
     assert!(lb1["history"][0]["causes"].to_string().contains("active_roles::web"), "{:#}", lb1["history"][0]);
     assert_eq!(behind_lb(&sandbox), ["web1", "web2", "web3"], "at the address that it had");
@@ -136,7 +136,7 @@ fn second_db_wakes_its_readers(sandbox: &Sandbox, api: &Api) {
     let in_service = stamp(&last_report(api, "db2", "validated")["ended"]);
     for (web, ran) in webs.into_iter().zip(ran) {
         let seen = api.wait_node(web, "has run again", |seen| {
-            seen["standing"] == "validated" && seen["history"].as_array().unwrap().len() > ran
+            seen["state"] == "validated" && seen["history"].as_array().unwrap().len() > ran
         });
         let runs = api.runs(web);
         assert_eq!(runs.len(), ran + 1, "{web} runs once: {runs:#?}");
@@ -176,7 +176,7 @@ fn next_start_finishes_an_interrupted_removal() {
     let up = UpProcess::start(&sandbox, &project(2).dir, &[]);
     let api = up.api(&sandbox, "test");
     up.process.wait_for_output("all 3 nodes validated at v1", TIMEOUT);
-    api.wait_node("lb1", "has seen both", |lb1| lb1["standing"] == "validated");
+    api.wait_node("lb1", "has seen both", |lb1| lb1["state"] == "validated");
 
     fs::write(&shut, "").unwrap();
     let dir = project(1).dir;

@@ -52,7 +52,7 @@ fn node_definition_and_data_match_the_host_name() {
     let applied = sandbox.run_muster(&["env", "apply", env, project]);
     assert_eq!(applied.code(), 0, "{applied:?}");
     let cause = json!([{"kind": "identity", "role": "web", "host": "www.example.org"}]);
-    let has_run = |node: &Value| node["history"][0]["causes"] == cause && node["standing"] == "validated";
+    let has_run = |node: &Value| node["history"][0]["causes"] == cause && node["state"] == "validated";
     let renamed = server.api.wait_node("web1", "runs with its new name", has_run);
     assert_eq!(renamed["host"], "www.example.org");
     assert_eq!(fs::read_to_string(&motd).unwrap(), "www: rack 8");

@@ -54,7 +54,7 @@ fn lost_leader_is_replaced_and_its_readers_run() {
     agents[at].take().unwrap().kill(LOST);
     let woken = eventually("web1 runs again", LOST, || {
         let runs = server.api.runs("web1");
-        let done = runs.len() > web1_ran && server.api.node("web1")["standing"] == "validated";
+        let done = runs.len() > web1_ran && server.api.node("web1")["state"] == "validated";
         if done { Ok(runs[web1_ran].clone()) } else { Err(format!("{runs:#?}")) }
     });
     assert!(woken["causes"].to_string().contains("leader::db"), "{woken:#}");
@@ -66,7 +66,7 @@ fn lost_leader_is_replaced_and_its_readers_run() {
     // Back again, it is an ordinary db.
     agents[at] = Some(nodes[at].start());
     server.api.wait_node(&first, "is in service again", |node| {
-        node["active"] == true && node["link"]["state"] == "connected" && node["standing"] == "validated"
+        node["active"] == true && node["link"]["state"] == "connected" && node["state"] == "validated"
     });
     assert_eq!(agreed(&sandbox, &server, web1), (second, higher), "the leader stays");
     assert_eq!([other, "cache1"].map(ran), before, "no node is woken");
@@ -83,7 +83,7 @@ fn agreed(sandbox: &Sandbox, server: &SandboxServer, web1: &SandboxNode<'_>) -> 
         let leader = serde_json::from_str::<Value>(&now.stdout).unwrap()["found"]["value"].clone();
         let (node, epoch) = leader_in_files(web1);
         let same = leader["node"] == node.as_str() && leader["epoch"] == epoch;
-        let idle = server.api.node("web1")["standing"] == "validated";
+        let idle = server.api.node("web1")["state"] == "validated";
         if same && idle { Ok((node, epoch)) } else { Err(format!("{node} {epoch}, {now:?}")) }
     })
 }

@@ -62,7 +62,7 @@ fn node_with_a_dead_service_is_repaired_by_a_run() {
     fs::write(&shut, "").unwrap();
     kill_service(&db1);
     let broken = server.api.wait_node("db1", "has left service", |db1| db1["active"] == false);
-    assert_eq!(broken["running"], Value::Null, "{broken:#}");
+    assert_eq!(broken["version"], Value::Null, "{broken:#}");
     assert_eq!(sandbox.run_muster(&["verify-hosts", "v1", "db1"]).code(), 1);
     server.api.wait_node("web1", "runs without db1", |web1| saw(web1, "db1 gone"));
 
@@ -102,13 +102,13 @@ fn paused_node_is_validated_and_not_repaired() {
     assert_eq!(server.api.trigger_update("v2").status, 200);
     sandbox.wait_validated("v2", &["web1"]);
     let waiting = server.api.wait_node("db1", "is known to be paused", |db1| db1.to_string().contains("disk swap"));
-    assert_eq!((&waiting["running"], &waiting["active"]), (&json!("v1"), &json!(true)), "{waiting:#}");
+    assert_eq!((&waiting["version"], &waiting["active"]), (&json!("v1"), &json!(true)), "{waiting:#}");
     assert!(sandbox.run_muster(&["status"]).stdout.contains("disk swap"), "{}", sandbox.run_muster(&["status"]).stdout);
 
     // The node stays broken, and leaves its role.
     kill_service(&db1);
     let broken = server.api.wait_node("db1", "has left service", |db1| db1["active"] == false);
-    assert_eq!(broken["running"], Value::Null, "{broken:#}");
+    assert_eq!(broken["version"], Value::Null, "{broken:#}");
     let asked = sandbox.run_muster(&["node", "run", "db1"]);
     assert_eq!(asked.code(), 1, "{asked:?}");
     assert!(format!("{}{}", asked.stdout, asked.stderr).contains("disk swap"), "{asked:?}");

@@ -87,10 +87,10 @@ fn fleet_converges_after_random_kills() {
     for (node, has) in NODES.iter().zip(&nodes) {
         // An agent that was restarted last makes one more run; earlier validations do not count.
         let seen = server.api.wait_node(node, "has arrived", |seen| {
-            seen["standing"] == "validated" && seen["last"]["generation"] == generation
+            seen["state"] == "validated" && seen["last"]["generation"] == generation
         });
         assert_eq!(seen["states"].as_array().unwrap().len(), 1, "one state at a time: {seen:#}");
-        assert_eq!((&seen["running"], &seen["active"]), (&wanted.into(), &true.into()), "{seen:#}");
+        assert_eq!((&seen["version"], &seen["active"]), (&wanted.into(), &true.into()), "{seen:#}");
         eventually(&format!("{node} has the files of its validated version"), TIMEOUT, || {
             let version = fs::read_to_string(has.root().join("version")).unwrap_or_default();
             if version.trim() == wanted { Ok(()) } else { Err(version) }

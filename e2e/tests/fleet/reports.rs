@@ -36,7 +36,7 @@ fn hello(api: &Api) -> u64 {
 /// The visible status of a node, without its connection.
 fn status(api: &Api) -> Value {
     let mut node = api.node("web1");
-    for of_the_connection in ["link", "activity", "standing", "since", "why", "revision", "lookups"] {
+    for of_the_connection in ["link", "activity", "state", "since", "why", "revision", "lookups"] {
         node.as_object_mut().unwrap().remove(of_the_connection);
     }
     node
@@ -53,7 +53,7 @@ fn stale_and_duplicate_reports_are_no_ops() {
     assert_eq!(taken(api, &report(first, 1, "configured", "changed")), "applied");
     assert_eq!(taken(api, &report(first, 2, "validated", "passed")), "applied");
     let validated = status(api);
-    assert_eq!((&validated["running"], &validated["active"]), (&json!("v1"), &json!(true)));
+    assert_eq!((&validated["version"], &validated["active"]), (&json!("v1"), &json!(true)));
 
     // A duplicate, as after a lost response.
     assert_eq!(taken(api, &report(first, 2, "validated", "passed")), "already_applied");
@@ -65,11 +65,11 @@ fn stale_and_duplicate_reports_are_no_ops() {
     let second = hello(api);
     assert!(second > first);
     assert_eq!(taken(api, &report(first, 3, "validated", "failed")), "outdated");
-    assert_eq!(status(api)["running"], "v1");
+    assert_eq!(status(api)["version"], "v1");
     // Sequence numbers may have holes, as after an interrupted run.
     assert_eq!(taken(api, &report(second, 4, "validated", "failed")), "applied");
     let failed = status(api);
-    assert_eq!((&failed["running"], &failed["active"]), (&Value::Null, &json!(false)));
+    assert_eq!((&failed["version"], &failed["active"]), (&Value::Null, &json!(false)));
     assert_eq!(taken(api, &report(second, 3, "validated", "passed")), "outdated");
     assert_eq!(status(api), failed);
 

@@ -127,7 +127,7 @@ fn full_server_disk_refuses_writes_and_recovers() {
     gate.release(1);
     agent.wait_for_output("the server did not accept a report; it stays in the outbox", TIMEOUT);
     let node = api.node("web1");
-    assert_eq!((&node["history"], &node["running"]), (&json!([]), &json!(null)), "{node:#}");
+    assert_eq!((&node["history"], &node["version"]), (&json!([]), &json!(null)), "{node:#}");
 
     // Even a server that is killed now loses nothing.
     server.kill();
@@ -213,7 +213,7 @@ fn agents_roll_back_to_a_restored_backup() {
     sandbox.wait_validated("v1", &RESTORED_NODES);
     for node in RESTORED_NODES {
         let seen = api.wait_node_state(node, "validated");
-        assert_eq!(seen["running"], "v1", "{seen:#}");
+        assert_eq!(seen["version"], "v1", "{seen:#}");
     }
     let now = generation(&api.get("current-version"));
     assert!(now > later && now.0 > later.0, "the desired generation is newer than all before: {later:?} {now:?}");

@@ -198,7 +198,7 @@ fn killed_agent_is_restarted() {
     let (agent, service) = before["web1"];
     Process::open(agent).unwrap().unwrap().signal(Signal::KILL).unwrap();
     api.wait_node("web1", "has run again", |seen| {
-        seen["history"].as_array().unwrap().len() >= 2 && seen["standing"] == "validated"
+        seen["history"].as_array().unwrap().len() >= 2 && seen["state"] == "validated"
     });
     let after = one_agent_and_one_service_each(&sandbox);
     assert_ne!(after["web1"].0, agent);

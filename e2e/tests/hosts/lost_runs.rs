@@ -44,7 +44,7 @@ impl OneHost<'_> {
         assert_eq!((&reported["phase"], &reported["result"]), (&json!("configured"), &json!("failed")), "{seen:#}");
         let reason = reported["reason"].as_str().unwrap();
         assert!(reason.contains("was lost") && reason.ends_with(not_refreshed), "{reason}");
-        assert_ne!(seen["running"], version, "a lost run validates nothing: {seen:#}");
+        assert_ne!(seen["version"], version, "a lost run validates nothing: {seen:#}");
         next
     }
 

@@ -11,6 +11,7 @@ use muster_core::release::spec::Applier;
 use muster_core::report::RunOptions;
 use muster_release::contents::line_of_key;
 use muster_supervisor::files::OsText;
+use muster_wire::output::ObjectOutput;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -58,7 +59,7 @@ pub struct LookupOutput {
 pub fn run(config: &ConfigFile, key: &str, explain: bool, json: bool) -> anyhow::Result<ExitCode> {
     let output = look_up(config, key, explain)?;
     if json {
-        print_line(format_args!("{}", serde_json::to_string_pretty(&output)?));
+        print_line(format_args!("{}", serde_json::to_string_pretty(&ObjectOutput::new(&output))?));
     } else {
         print(&output);
     }

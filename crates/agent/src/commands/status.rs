@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::node::pause::NodePause;
+use muster_wire::output::ObjectOutput;
 
 use crate::commands::{LocalState, SUCCESS, print_line, request_desired};
 use crate::config::ConfigFile;
@@ -20,9 +21,9 @@ struct StatusOutput {
     /// An agent is running.
     agent: bool,
     /// The version that was validated last.
-    runs: Option<Version>,
+    version: Option<Version>,
     /// The desired version: from the server or, without one, the last known.
-    should_run: Option<Version>,
+    desired: Option<Version>,
     /// The version that the node has rolled back and does not try again.
     went_back_from: Option<Version>,
     running: Option<RunId>,
@@ -65,8 +66,8 @@ pub async fn run(config: &ConfigFile, json: bool) -> anyhow::Result<ExitCode> {
         env: config.env.clone(),
         node: config.node.clone(),
         agent: known.agent_running,
-        runs: known.local().map(|local| local.version.clone()),
-        should_run: answer.as_ref().map_or(last_known, |answer| Some(answer.desired.as_ref()?.version.clone())),
+        version: known.local().map(|local| local.version.clone()),
+        desired: answer.as_ref().map_or(last_known, |answer| Some(answer.desired.as_ref()?.version.clone())),
         went_back_from: ledger.and_then(rolled_back_version),
         running: ledger.and_then(|ledger| Some(ledger.running.as_ref()?.run.clone())),
         last: ledger.and_then(|ledger| ledger.last.as_ref()).map(|last| LastRunStatus {
@@ -83,7 +84,7 @@ pub async fn run(config: &ConfigFile, json: bool) -> anyhow::Result<ExitCode> {
         server: ServerStatus { answers: answer.is_some(), why_not },
     };
     if json {
-        print_line(format_args!("{}", serde_json::to_string_pretty(&status)?));
+        print_line(format_args!("{}", serde_json::to_string_pretty(&ObjectOutput::new(&status))?));
     } else {
         print(&status);
     }
@@ -99,8 +100,8 @@ fn print(status: &StatusOutput) {
     let or_none = |version: &Option<Version>| version.as_ref().map_or("none".to_owned(), Version::to_string);
     print_line(format_args!("node        {} of {}", status.node, status.env));
     print_line(format_args!("agent       {}", if status.agent { "running" } else { "not running" }));
-    print_line(format_args!("version     {}", or_none(&status.runs)));
-    print_line(format_args!("desired     {}", or_none(&status.should_run)));
+    print_line(format_args!("version     {}", or_none(&status.version)));
+    print_line(format_args!("desired     {}", or_none(&status.desired)));
     if let Some(version) = &status.went_back_from {
         print_line(format_args!("rolled back {version}: no server accepted its report in time"));
     }

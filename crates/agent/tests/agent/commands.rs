@@ -152,7 +152,7 @@ async fn once_needs_a_server_and_no_running_agent() {
     // Other commands work while an agent runs.
     let (code, said) = agent(&fixture, &["status", "-o", "json"]).await;
     let status: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert_eq!((code, &status["agent"], &status["runs"]), (0, &true.into(), &"v1".into()));
+    assert_eq!((code, &status["agent"], &status["version"]), (0, &true.into(), &"v1".into()));
     assert_eq!(agent(&fixture, &["pending-update"]).await.0, 1);
     living.signal(rustix::process::Signal::TERM);
     assert_eq!(living.ended().await, Some(0));

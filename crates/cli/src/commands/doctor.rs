@@ -73,7 +73,7 @@ fn exit(findings: &[DoctorFinding]) -> Exit {
 }
 
 fn show(findings: &[DoctorFinding], out: &mut Out) {
-    let mut table = Table::new(["CHECK", "VERDICT", "OF", "SEEN"]).color_column(1);
+    let mut table = Table::new(["CHECK", "VERDICT", "SUBJECT", "SEEN"]).color_column(1);
     for finding in findings {
         table.row([
             finding.check.word().to_owned(),

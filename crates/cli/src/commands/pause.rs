@@ -146,7 +146,7 @@ pub(super) async fn list(_: &ListArgs, globals: &Globals, terminal: &mut Termina
         if page.items.is_empty() {
             return;
         }
-        let mut table = Table::new(["PAUSED", "NODES", "BY", "FOR", "ENDS IN", "REASON"]);
+        let mut table = Table::new(["SCOPE", "NODES", "BY", "FOR", "ENDS IN", "REASON"]);
         for PauseRow { paused, nodes } in &page.items {
             let pause = &paused.pause;
             table.row([

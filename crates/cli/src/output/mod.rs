@@ -40,6 +40,10 @@ impl Terminal {
         choice.write_global();
         #[expect(clippy::disallowed_methods, reason = "the only place where a command reads the clock")]
         let now = Timestamp::now();
-        Self { out: Out::stdout(choice, globals.output), notes: Notes::stderr(choice, globals.quiet), now }
+        Self {
+            out: Out::stdout(choice, globals.output),
+            notes: Notes::stderr(choice, globals.quiet, globals.output),
+            now,
+        }
     }
 }

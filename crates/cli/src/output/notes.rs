@@ -8,7 +8,9 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use muster_design::finding::{Finding, Findings};
+use muster_wire::output::ErrorOutput;
 
+use crate::args::OutputFormat;
 use crate::failure::{Exit, Failure};
 
 use super::findings::render_finding;
@@ -22,15 +24,18 @@ const NOTE: Style = AnsiColor::Cyan.on_default().bold();
 pub struct Notes {
     to: AutoStream<io::Stderr>,
     quiet: bool,
+    /// Errors are printed as JSON.
+    json: bool,
     is_terminal: bool,
     /// Width of the progress line on the screen, which is cleared before anything else is written.
     progress_width: usize,
 }
 
 impl Notes {
-    pub fn stderr(choice: ColorChoice, quiet: bool) -> Self {
+    pub fn stderr(choice: ColorChoice, quiet: bool, format: OutputFormat) -> Self {
         let is_terminal = io::stderr().is_terminal();
-        Self { to: AutoStream::new(io::stderr(), choice), quiet, is_terminal, progress_width: 0 }
+        let (to, json) = (AutoStream::new(io::stderr(), choice), format == OutputFormat::Json);
+        Self { to, quiet, json, is_terminal, progress_width: 0 }
     }
 
     /// Prints a note, unless `--quiet` is set.
@@ -98,14 +103,20 @@ impl Notes {
         self.write(text);
     }
 
-    /// Prints an error with its causes and hints; returns the exit code.
+    /// Prints an error with its causes and hints; returns the exit code. As JSON it is one line.
     pub fn failure(&mut self, failure: &Failure) -> Exit {
+        if self.json
+            && let Ok(text) = serde_json::to_string(&ErrorOutput::from(failure))
+        {
+            self.write(format_args!("{text}\n"));
+            return failure.exit;
+        }
         if let Some(findings) = failure.error.downcast_ref::<Findings>() {
             // Findings have positions and help texts of their own.
             self.findings(findings);
             return failure.exit;
         }
-        failure.findings.iter().for_each(|finding| self.write(format_args!("{finding}\n")));
+        self.findings(&failure.findings);
         self.write(format_args!("{ERROR}error{ERROR:#}: {}\n", failure.error));
         for cause in failure.error.chain().skip(1) {
             self.write(format_args!("  caused by: {cause}\n"));

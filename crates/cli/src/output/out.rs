@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use anstream::{AutoStream, ColorChoice};
+use muster_wire::output::{ListOutput, ObjectOutput};
 use serde::Serialize;
 
 use crate::args::OutputFormat;
@@ -52,18 +53,26 @@ impl Out {
 
     /// Prints an answer in another format than the chosen one, for data that has no form for people.
     pub fn answer_as<T: Serialize>(&mut self, format: OutputFormat, answer: &T, table: impl FnOnce(&mut Self)) {
-        match format {
-            OutputFormat::Table => table(self),
-            OutputFormat::Json => match serde_json::to_string_pretty(answer) {
-                Ok(text) => self.line(text),
-                Err(error) => self.fail(error.into()),
-            },
-            OutputFormat::Yaml => match serde_saphyr::to_string(answer) {
-                Ok(text) => self.line(text.trim_end()),
-                Err(error) => self.fail(anyhow::Error::msg(error.to_string())),
-            },
+        if format == OutputFormat::Table {
+            table(self);
+            // Before any later note, if both streams are on one screen.
+            return self.flush();
         }
-        // Before any later note, if both streams are on one screen.
+        // Only an object can be flattened into the frame. A list becomes its `items`.
+        let text = serialize(format, &ObjectOutput::new(answer));
+        self.serialized(text.or_else(|_| serialize(format, &ListOutput::new(answer))));
+    }
+
+    /// Prints a document without the frame of an answer: it can be saved as a file of a design, or as a JSON Schema.
+    pub fn document<T: Serialize>(&mut self, format: OutputFormat, document: &T) {
+        self.serialized(serialize(format, document));
+    }
+
+    fn serialized(&mut self, text: anyhow::Result<String>) {
+        match text {
+            Ok(text) => self.line(text.trim_end()),
+            Err(error) => self.fail(error),
+        }
         self.flush();
     }
 
@@ -141,6 +150,14 @@ impl fmt::Debug for Out {
     }
 }
 
+/// JSON, unless the format is YAML.
+fn serialize(format: OutputFormat, value: &impl Serialize) -> anyhow::Result<String> {
+    match format {
+        OutputFormat::Table | OutputFormat::Json => Ok(serde_json::to_string_pretty(value)?),
+        OutputFormat::Yaml => serde_saphyr::to_string(value).map_err(|error| anyhow::Error::msg(error.to_string())),
+    }
+}
+
 /// Standard output for binary data; none if it is a terminal.
 pub fn stdout_unless_terminal() -> Option<StdoutLock<'static>> {
     let stdout = io::stdout();
@@ -163,6 +180,7 @@ mod tests {
             "log": "two\nlines\n", "colon": "a: b", "dash": "- a", "quote": "it's \"so\"", "list": [], "none": null,
         });
         insta::assert_snapshot!(render(OutputFormat::Yaml, |out| out.answer(&answer, |_| {})), @r#"
+        schema: 1
         colon: "a: b"
         dash: "- a"
         empty: ""
@@ -187,8 +205,8 @@ mod tests {
             let shown = render(format, |out| out.answer(&[name], |out| out.line(name)));
             assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{format:?}: {shown:?}");
             if format != OutputFormat::Table {
-                let read: Vec<String> = serde_saphyr::from_str(&shown).unwrap();
-                assert_eq!(read, [name], "{format:?}");
+                let read: serde_json::Value = serde_saphyr::from_str(&shown).unwrap();
+                assert_eq!(read, serde_json::json!({"schema": 1, "items": [name]}), "{format:?}");
             }
         }
     }

@@ -71,6 +71,7 @@ async fn valid_design_has_no_findings() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "findings": [],
       "errors": 0,
       "warnings": 0,
@@ -220,7 +221,7 @@ async fn node_is_shown_with_all_layers_merged() {
     snapshot!(machine.run(&["design", "show", "site", "lab", "--list"]).await, @"
     exit 0
     --- stdout
-    KIND         NAME     SOURCES    WRITTEN IN
+    KIND         NAME     SOURCES    PLACES
     HostProfile  base     site, lab  site/profiles.yaml:2, lab/lab.yaml:2
     HostProfile  compute  site       site/profiles.yaml:9
     HostProfile  edge     site       site/profiles.yaml:16
@@ -345,6 +346,7 @@ async fn why_prints_yaml() {
     snapshot!(machine.run(&["design", "why", "site", "HostProfile/edge", "platform", "-o", "yaml"]).await, @r#"
     exit 0
     --- stdout
+    schema: 1
     kind: HostProfile
     name: edge
     path: platform

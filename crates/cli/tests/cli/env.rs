@@ -317,16 +317,16 @@ async fn environment_shows_its_design() {
     source      site: 2 files, 1 document; its environment file generates 4 nodes
     source      api: 0 files, 0 documents
 
-    ROLE  NODES  STATE
+    ROLE  NODES  COUNTS
     db    1      1 unreachable
     web   3      3 unreachable
     ");
     snapshot!(fleet.muster(&["env", "history", "lab"]).await, @"
     exit 0
     --- stdout
-    DESIGN  AGO  AUTHOR   NODES FOLLOW  MESSAGE
-    2       5d   jo@desk  yes           one more web server
-    1       5d   jo@desk  -             the first
+    DESIGN  AGO  AUTHOR   APPLIED  MESSAGE
+    2       5d   jo@desk  yes      one more web server
+    1       5d   jo@desk  -        the first
     ");
     snapshot!(fleet.muster(&["env", "history", "quickstart"]).await, @"
     exit 0
@@ -424,6 +424,7 @@ async fn apply_without_changes_prints_the_plan_as_json() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "design": 1,
       "changed": false,
       "plan": {
@@ -545,6 +546,7 @@ async fn written_documents_are_shown_planned_and_deleted() {
     snapshot!(run(&["item", "get", "HostProfile", "edge"]).await, @"
     exit 0
     --- stdout
+    schema: 1
     kind: HostProfile
     name: edge
     design: 2

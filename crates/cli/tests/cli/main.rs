@@ -13,6 +13,7 @@ mod doctor;
 mod documentation;
 mod env;
 mod fixture;
+mod json;
 mod nodes;
 mod release;
 mod rollouts;

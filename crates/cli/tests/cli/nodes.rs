@@ -59,14 +59,15 @@ async fn nodes_are_listed_as_json() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "items": [
         {
           "node": "db1",
           "role": "db",
           "host": "db1",
-          "standing": "silent",
+          "state": "silent",
           "since": "TIME",
-          "running": null,
+          "version": null,
           "desired": "v1",
           "why": {
             "why": "silent"
@@ -272,14 +273,15 @@ async fn environments_are_listed() {
     snapshot!(fleet.muster(&["env", "list"]).await, @"
     exit 0
     --- stdout
-    ENVIRONMENT  NODES  VERSION
-    quickstart   4      v1
-    staging      1      v1
+    ENV         NODES  CURRENT VERSION
+    quickstart  4      v1
+    staging     1      v1
     ");
     snapshot!(fleet.muster(&["env", "list", "-o", "json"]).await, @r#"
     exit 0
     --- stdout
     {
+      "schema": 1,
       "items": [
         {
           "env": "quickstart",
@@ -398,6 +400,7 @@ async fn failures_is_empty_when_no_node_failed() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "items": [],
       "groups": [],
       "revision": N
@@ -419,14 +422,15 @@ async fn failures_lists_failed_nodes() {
     exit 1
     --- stdout
     {
+      "schema": 1,
       "items": [
         {
           "node": "web1",
           "role": "web",
           "host": "web1",
-          "standing": "failed",
+          "state": "failed",
           "since": "TIME",
-          "running": null,
+          "version": null,
           "desired": "v1",
           "why": {
             "why": "failed",

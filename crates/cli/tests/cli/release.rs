@@ -96,6 +96,7 @@ async fn key_is_generated_once_and_shown() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "id": "KEYID",
       "public": "ed25519:PUBLIC anna, production"
     }
@@ -158,6 +159,7 @@ async fn release_is_built_signed_and_verified() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "good": true,
       "version": "v2",
       "env": "any",
@@ -179,6 +181,7 @@ async fn build_prints_json() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "version": "v2",
       "env": "any",
       "serial": 7,
@@ -438,6 +441,7 @@ async fn releases_are_compared_as_json() {
     exit 1
     --- stdout
     {
+      "schema": 1,
       "same": false,
       "added": 1,
       "removed": 1,

@@ -261,6 +261,8 @@ async fn failed_canary_pauses_the_rollout() {
     assert_eq!(head, "exit 0\n--- stdout\nNODE  ROLE  ROLLOUT  VERSION  STATE   STARTED  DEADLINE  FENCE");
     let fence = row.strip_prefix("web2  web   2        v1       failed  5d       -         ");
     assert!(fence.is_some_and(|fence| fence.parse::<u64>().is_ok()), "{slots}");
+    crate::json::assert_columns_are_fields(&fleet, &["rollout", "slots", "list"], "/items").await;
+    crate::json::assert_columns_are_fields(&fleet, &["rollout", "history"], "/items").await;
 
     // The version is repaired.
     WEBS.iter().for_each(|(name, _)| agents.repair(name, "v1"));
@@ -271,7 +273,7 @@ async fn failed_canary_pauses_the_rollout() {
     snapshot!(fleet.muster(&["rollout", "history"]).await, @"
     exit 0
     --- stdout
-    ID  FROM  TO  STATE      STARTED  TOOK  HEALTHY  BY       WHY
+    ID  FROM  TO  PHASE      STARTED  TOOK  HEALTHY  BY       WHY
     2   v2    v1  completed  5d       0ms   4        jo@desk
     1   v1    v2  completed  5d       0ms   4        unknown  at once
     ");

@@ -349,7 +349,7 @@ async fn pause_is_listed_and_resumed() {
     snapshot!(fleet.muster(&["pauses"]).await, @"
     exit 0
     --- stdout
-    PAUSED    NODES  BY       FOR  ENDS IN  REASON
+    SCOPE     NODES  BY       FOR  ENDS IN  REASON
     role web  2      jo@desk  5d   -        a longer one
     ");
     snapshot!(fleet.muster(&["status"]).await, @"

@@ -32,6 +32,7 @@ async fn services_of_active_nodes_are_listed() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "items": [
         {
           "service": "metrics",

@@ -48,6 +48,7 @@ async fn status_is_printed_as_yaml() {
     snapshot!(fleet.muster(&["status", "-o", "yaml"]).await, @r#"
     exit 0
     --- stdout
+    schema: 1
     env: quickstart
     revision: N
     desired: v1
@@ -66,9 +67,9 @@ async fn status_is_printed_as_yaml() {
     - node: web1
       role: web
       host: web1
-      standing: failed
+      state: failed
       since: "TIME"
-      running: null
+      version: null
       desired: v1
       why:
         why: failed
@@ -87,9 +88,9 @@ async fn status_is_printed_as_yaml() {
     - node: web2
       role: web
       host: web2
-      standing: silent
+      state: silent
       since: "TIME"
-      running: null
+      version: null
       desired: v1
       why:
         why: silent
@@ -100,9 +101,9 @@ async fn status_is_printed_as_yaml() {
     - node: lb1
       role: lb
       host: lb1
-      standing: pending
+      state: pending
       since: "TIME"
-      running: null
+      version: null
       desired: v1
       why:
         why: waiting

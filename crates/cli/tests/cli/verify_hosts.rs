@@ -27,6 +27,7 @@ async fn validated_hosts_are_verified() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "verified": true,
       "hosts": 4,
       "missing": [],
@@ -52,13 +53,14 @@ async fn missing_hosts_are_listed_with_reasons() {
     exit 1
     --- stdout
     {
+      "schema": 1,
       "verified": false,
       "hosts": 2,
       "missing": [
         {
           "host": "lb1",
-          "standing": "pending",
-          "running": null,
+          "state": "pending",
+          "version": null,
           "why": {
             "why": "waiting",
             "needs": [
@@ -257,7 +259,7 @@ async fn unreachable_server_at_the_timeout_is_unknown() {
     // A server that answers one request and stops.
     let (stream, _) = listener.accept().await.unwrap();
     drop(listener);
-    let missing = r#"{"host": "db1", "standing": null, "running": null, "why": null}"#;
+    let missing = r#"{"host": "db1", "state": null, "version": null, "why": null}"#;
     let body = format!(r#"{{"verified": false, "hosts": 1, "missing": [{missing}], "revision": 1, "micros": 1}}"#);
     let mut stream = BufReader::new(stream);
     while stream.read_line(&mut String::new()).await.unwrap() > 2 {}

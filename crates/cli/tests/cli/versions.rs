@@ -17,6 +17,7 @@ async fn current_version_is_printed() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "version": "v1",
       "generation": {
         "epoch": N,
@@ -52,6 +53,7 @@ async fn update_is_triggered_once() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "from": "v2",
       "to": "v1",
       "changed": true,
@@ -102,6 +104,7 @@ async fn running_versions_are_listed() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "items": [
         {
           "version": "v1",
@@ -125,6 +128,7 @@ async fn running_versions_are_listed() {
     exit 0
     --- stdout
     {
+      "schema": 1,
       "items": [
         "web1",
         "web2"
@@ -188,6 +192,7 @@ async fn single_version_excludes_other_versions() {
     exit 1
     --- stdout
     {
+      "schema": 1,
       "version": "v1",
       "single": false,
       "nodes": 3,

@@ -40,7 +40,7 @@ pub struct NodeProgress {
     #[serde(flatten)]
     pub state: RolloutNodeState,
     /// Time of the grant by this rollout.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "started", alias = "granted", default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub granted: Option<Timestamp>,
     /// Time at which the node counts as failed if it is not healthy.

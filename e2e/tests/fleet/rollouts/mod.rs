@@ -187,7 +187,7 @@ fn printed_plan_is_the_order_of_execution() {
 
     let after = shown(&sandbox, None);
     assert_eq!(names(&after["waves"]), planned);
-    let granted: Vec<_> = nodes_of(&after["waves"]).map(|node| time(&node["granted"])).collect();
+    let granted: Vec<_> = nodes_of(&after["waves"]).map(|node| time(&node["started"])).collect();
     assert!(granted.is_sorted(), "nodes went in another order: {granted:?}");
     let table = sandbox.run_muster(&["rollout", "show"]).stdout;
     assert_eq!(printed(&table), planned, "{table}");
@@ -252,7 +252,7 @@ fn concurrent_pause_promote_and_start() {
     let watched = sandbox.run_muster(&["rollout", "status", "--watch"]);
     assert_eq!(watched.code(), 0, "{watched:?}");
     let after = shown(&sandbox, None);
-    let granted: Vec<_> = nodes_of(&after["waves"]).map(|node| time(&node["granted"])).collect();
+    let granted: Vec<_> = nodes_of(&after["waves"]).map(|node| time(&node["started"])).collect();
     let before = granted.iter().filter(|at| **at <= paused_at).count();
     assert_eq!(grants, before, "something was granted after the pause at {paused_at}: {granted:?}");
     assert_eq!(granted.len(), WEBS.len());

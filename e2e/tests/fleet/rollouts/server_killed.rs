@@ -141,7 +141,7 @@ fn kill_while_a_wave_soaks() {
     assert!(watched >= SOAK, "it was watched for {watched}: {wave:#}");
     let second = shown["waves"][1]["nodes"].as_array().expect("it had a second wave");
     assert!(!second.is_empty());
-    let early = second.iter().find(|node| time(&node["granted"]) < time(&wave["passed"]));
+    let early = second.iter().find(|node| time(&node["started"]) < time(&wave["passed"]));
     assert_eq!(early, None, "no node was granted early: {shown:#}");
     assert_eq!(fleet.applied("v2"), once_each());
 }

@@ -17,7 +17,7 @@ Exit codes:
 Examples:
   muster design explain M0103
   muster design explain
-  muster design explain -o json | jq -r '.[].code'")]
+  muster design explain -o json | jq -r '.items[].code'")]
 pub struct Args {
     /// Code of the finding, such as M0103
     code: Option<String>,

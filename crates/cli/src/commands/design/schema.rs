@@ -52,7 +52,7 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     let kind = Kind::parse(name).ok_or_else(|| unknown(name))?;
     // Schemas are JSON, also for people.
     let format = if globals.output == OutputFormat::Table { OutputFormat::Json } else { globals.output };
-    terminal.out.answer_as(format, &json_schema(kind), |_| {});
+    terminal.out.document(format, &json_schema(kind));
     Ok(Exit::Yes)
 }
 

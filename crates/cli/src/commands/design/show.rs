@@ -70,16 +70,16 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
         }
         Some(name) => {
             let subject = DocumentArg::parse(name, args.kind.as_deref(), &design);
-            out.answer_as(format, &subject.find(&design)?, |_| {});
+            out.document(format, &subject.find(&design)?);
         }
         None if args.list => list(&design, out),
         None => {
             let documents = all(&design).into_iter().filter(|it| args.kind.as_ref().is_none_or(|kind| it.kind == kind));
             match format {
-                OutputFormat::Json => out.answer_as(format, &documents.collect::<Vec<_>>(), |_| {}),
+                OutputFormat::Json => out.document(format, &documents.collect::<Vec<_>>()),
                 OutputFormat::Yaml | OutputFormat::Table => documents.for_each(|document| {
                     out.line("---");
-                    out.answer_as(OutputFormat::Yaml, &document, |_| {});
+                    out.document(OutputFormat::Yaml, &document);
                 }),
             }
         }
@@ -114,7 +114,7 @@ fn list(design: &Design, out: &mut Out) {
         rows.push(Row { kind, name, sources, places });
     }
     out.answer(&rows, |out| {
-        let mut table = Table::new(["KIND", "NAME", "SOURCES", "WRITTEN IN"]);
+        let mut table = Table::new(["KIND", "NAME", "SOURCES", "PLACES"]);
         for Row { kind, name, sources, places } in &rows {
             let places = if places.is_empty() { "environments/".to_owned() } else { places.join(", ") };
             let sources = if sources.is_empty() { NONE.to_owned() } else { sources.join(", ") };

@@ -33,7 +33,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         if none {
             return;
         }
-        let mut table = Table::new(["DESIGN", "AGO", "AUTHOR", "NODES FOLLOW", "MESSAGE"]);
+        let mut table = Table::new(["DESIGN", "AGO", "AUTHOR", "APPLIED", "MESSAGE"]);
         for row in &page.items {
             let follow = if row.applied { "yes" } else { NONE };
             table.row([

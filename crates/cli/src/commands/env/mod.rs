@@ -38,7 +38,7 @@ pub(super) async fn list(_: &ListArgs, globals: &Globals, terminal: &mut Termina
     let server = ServerConnection::find(globals)?;
     let page = server.client.environments().await.map_err(|error| server.failure(error))?;
     terminal.out.answer(&page, |out| {
-        let mut table = Table::new(["ENVIRONMENT", "NODES", "VERSION"]);
+        let mut table = Table::new(["ENV", "NODES", "CURRENT VERSION"]);
         for row in &page.items {
             table.row([row.env.to_string(), row.nodes.to_string(), version_cell(row.current_version.as_ref())]);
         }

@@ -74,7 +74,7 @@ fn show(EnvironmentOutput { environment, design }: &EnvironmentOutput, now: jiff
         fact("source", format!("{}: {files}, {documents}{makes}", source.name));
     }
     out.gap();
-    let mut table = Table::new(["ROLE", "NODES", "STATE"]);
+    let mut table = Table::new(["ROLE", "NODES", "COUNTS"]);
     for row in &environment.roles {
         table.row([row.role.to_string(), row.nodes.to_string(), counts(&row.counts)]);
     }

@@ -130,7 +130,7 @@ fn summary(nodes: Vec<NodeRun>, terminal: &mut Terminal) -> Exit {
     nodes.iter().for_each(|run| *counts.entry(run.result).or_insert(0) += 1);
     let summary = Summary { nodes, counts };
     terminal.out.answer(&summary, |out| {
-        let mut table = Table::new(["NODE", "RESULT", "RUN", "WHY"]).color_column(1);
+        let mut table = Table::new(["NODE", "RESULT", "RUN", "REASON"]).color_column(1);
         for NodeRun { node, result, run, reason } in &summary.nodes {
             let run = run.as_ref().map_or_else(|| NONE.to_owned(), ToString::to_string);
             table.row([node.to_string(), result.to_string(), run, reason.clone().unwrap_or_default()]);

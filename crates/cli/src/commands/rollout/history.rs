@@ -40,7 +40,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             return;
         }
         let mut table =
-            Table::new(["ID", "FROM", "TO", "STATE", "STARTED", "TOOK", "HEALTHY", "BY", "WHY"]).color_column(3);
+            Table::new(["ID", "FROM", "TO", "PHASE", "STARTED", "TOOK", "HEALTHY", "BY", "WHY"]).color_column(3);
         page.items.iter().for_each(|row| table.row(cells(row, now)));
         out.table(table);
     });

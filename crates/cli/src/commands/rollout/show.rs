@@ -28,7 +28,7 @@ Exit codes:
 
 Examples:
   muster rollout show 7
-  muster rollout show 7 -o json | jq -r '.waves[].nodes[] | [.granted, .node] | @tsv'")]
+  muster rollout show 7 -o json | jq -r '.waves[].nodes[] | [.started, .node] | @tsv'")]
 pub struct Args {
     /// Number of the rollout [default: the last one that was started]
     #[arg(value_parser = id_arg)]
