@@ -10,6 +10,8 @@ use serde::Deserialize;
 use thiserror::Error;
 use utoipa::ToSchema;
 
+use crate::lookup::explain::without_prefix;
+
 /// An illegal name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{text:?} is not a legal {what}: {rule}")]
@@ -145,7 +147,7 @@ name!(
     /// access into a hash.
     DataKey, "data key",
     "1 to 200 of A-Z, a-z, 0-9, '_' and '-' in parts joined by '::', each beginning with a letter or '_'; neither \
-     'lookup_options' nor 'etcdlookup::…', which have a meaning already", is_data_key
+     'lookup_options' nor a lookup such as 'muster::leader::…', which have a meaning already", is_data_key
 );
 
 impl NodeName {
@@ -220,7 +222,7 @@ fn is_data_key(text: &str) -> bool {
         part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     };
-    within(text, 200) && text.split("::").all(part) && text != "lookup_options" && !text.starts_with("etcdlookup::")
+    within(text, 200) && text.split("::").all(part) && text != "lookup_options" && without_prefix(text).is_none()
 }
 
 fn is_run(text: &str) -> bool {

@@ -116,7 +116,7 @@ pub struct ResumeResponse {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LookupResponse {
     pub node: NodeName,
-    /// As requested: a plain key, or one with the prefix `etcdlookup::`.
+    /// As requested: a plain key, or one with the prefix `muster::`.
     pub key: String,
     /// None if there is no value.
     pub found: Option<LookupResult>,

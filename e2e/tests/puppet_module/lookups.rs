@@ -12,13 +12,16 @@ node /^web\d+/ {
   # Through plain data: the class that takes this parameter knows nothing of Muster.
   $addresses = lookup('app::addresses')
   notice("alias=${addresses}")
-  notice("role=${lookup('etcdlookup::active_roles::web')}")
+  notice("role=${lookup('muster::active_roles::web')}")
+  notice("both=${lookup('muster::active_roles::web') == lookup('etcdlookup::active_roles::web')}")
   notice("dug=${lookup('etcdlookup::active_roles::web.web2.eth0')}")
   notice("vlan=${lookup('etcdlookup::active_roles::web::eth0_100')}")
-  notice("idle=${lookup('etcdlookup::active_roles::lb')} ${lookup('etcdlookup::active_roles::lb::eth0')}")
+  notice("idle=${lookup('muster::active_roles::lb')} ${lookup('etcdlookup::active_roles::lb::eth0')}")
   notice("unknown=${lookup('etcdlookup::active_roles::nope', undef, undef, 'none')}")
   notice("later=${lookup('etcdlookup::nothing::yet', undef, undef, 'none')}")
   notice("deep=${lookup('etcdlookup::active_roles::web::eth0::more', undef, undef, 'none')}")
+  # Parameters of a class named `muster` are data like those of any other class.
+  notice("own=${lookup('muster::port')} ${lookup('muster::leader', undef, undef, 'none')}")
   notice("plain=${lookup('app::nothing', undef, undef, 'none')}")
   notice("required=${muster::require_active('web', 3).keys} ${muster::require_active('lb', 0)}")
   $self = muster::self()
@@ -31,7 +34,8 @@ node /^web\d+/ {
 
 #[test]
 fn active_nodes_are_sorted_and_keys_recorded_once() {
-    let release = release(MANIFEST, "app::addresses: \"%{alias('etcdlookup::active_roles::web::eth0')}\"\n");
+    let release =
+        release(MANIFEST, "app::addresses: \"%{alias('muster::active_roles::web::eth0')}\"\nmuster::port: 80\n");
     let node = PuppetNode::new("web1", "web", "127.77.0.9");
     let active = json!({
         "db": {}, "lb": {},
@@ -53,6 +57,8 @@ fn active_nodes_are_sorted_and_keys_recorded_once() {
         "{web2 => {eth0 => 10.0.0.2, eth0.100 => 10.1.0.2}, web3 => {eth0 => %{facts.kernel}}, \
          web4 => {ib0 => 10.2.0.4}, web10 => {eth0 => 10.0.0.10, eth0.100 => 10.1.0.10}}"
     );
+    assert_eq!(first.noticed("both"), "true");
+    assert_eq!(first.noticed("own"), "80 none");
     assert_eq!(first.noticed("dug"), "10.0.0.2");
     assert_eq!(first.noticed("vlan"), "[10.1.0.2, 10.1.0.10]");
     assert_eq!(first.noticed("idle"), "{} []");
@@ -74,6 +80,8 @@ fn active_nodes_are_sorted_and_keys_recorded_once() {
             "active_roles::nope",
             "nothing::yet",
             "active_roles::web::eth0::more",
+            "data::muster::port",
+            "data::muster::leader",
             "data::app::nothing",
         ]
     );

@@ -1,7 +1,7 @@
 //! `muster lookup`: shows the value of a key for a node, and its origin.
 
 use jiff::Timestamp;
-use muster_core::lookup::explain::{DatumSource, LookupSource, NodeKey};
+use muster_core::lookup::explain::{DatumSource, LookupSource, NodeKey, without_prefix};
 use muster_core::names::Version;
 use muster_release::contents::{KeyPlace, ReleaseSource};
 use muster_wire::data::LookupResponse;
@@ -14,16 +14,13 @@ use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, age, count, text};
 
-/// Begins a key of other nodes' data, which no release has.
-const PREFIX: &str = "etcdlookup::";
-
 /// Show the value of a key for a node, and its origin
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-KEY is a key as releases look it up: a key of configuration data, or etcdlookup::active_roles, \
-etcdlookup::active_roles::ROLE, \
-etcdlookup::active_roles::ROLE::INTERFACE, etcdlookup::leader::ROLE, etcdlookup::published::KEY, \
-etcdlookup::services::NAME.
+KEY is a key as releases look it up: a key of configuration data, or muster::active_roles, \
+muster::active_roles::ROLE, \
+muster::active_roles::ROLE::INTERFACE, muster::leader::ROLE, muster::published::KEY, \
+muster::services::NAME. The older prefix etcdlookup:: gives the same values.
 
 A key that is not in the configuration data may be in the release's own data: the files of the release that have it are listed, \
 with their lines. Hierarchy and facts decide which of them applies to the node: `muster-agent lookup KEY --explain` shows it on \
@@ -37,9 +34,9 @@ Exit codes:
 Examples:
   muster lookup web1 ntp_servers
   muster lookup web1 profile::web::port --version v9
-  muster lookup web1 etcdlookup::active_roles::db
-  muster lookup lb1 etcdlookup::services::http
-  muster lookup web1 etcdlookup::leader::db -o json | jq .found.value.epoch")]
+  muster lookup web1 muster::active_roles::db
+  muster lookup lb1 muster::services::http
+  muster lookup web1 muster::leader::db -o json | jq .found.value.epoch")]
 pub struct Args {
     /// Name or host name of the node
     node: String,
@@ -70,7 +67,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let session = Session::open(globals).await?;
     let answer = session.map_err(session.client().lookup(&session.env, &args.node, &args.key).await)?;
     let now = terminal.now;
-    let release = match answer.found.is_none() && !args.key.starts_with(PREFIX) {
+    let release = match answer.found.is_none() && without_prefix(&args.key).is_none() {
         true => release_data(&session, args).await?,
         false => None,
     };

@@ -13,7 +13,7 @@ use crate::output::{Table, Terminal};
 #[command(after_help = "\
 `services` in release.yaml names the services of a release, and the check of each. A node offers them while it is in service: \
 its last validation passed, its agent is connected, and its machine was not restarted since. Puppet code looks a service up as \
-etcdlookup::services::NAME.
+muster::services::NAME.
 
 Exit codes:
   0   success, also with an empty list

@@ -121,7 +121,7 @@ async fn lookup_shows_value_and_origin() {
     overrides 80, global: by jo@desk 5d ago: as ever
     triggers  no: the last run of web1 did not look it up
     ");
-    snapshot!(fleet.muster(&["lookup", "web2", "etcdlookup::active_roles::db"]).await, @r#"
+    snapshot!(fleet.muster(&["lookup", "web2", "muster::active_roles::db"]).await, @r#"
     exit 0
     --- stdout
     {

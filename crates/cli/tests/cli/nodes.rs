@@ -227,7 +227,7 @@ async fn host_names_of_the_design_are_shown_and_accepted() {
         &["node", "list", "name=www.*"],
         &["verify-hosts", "v1", "www.example.org", "web2"],
         &["node", "run", "www.example.org", "--no-wait"],
-        &["lookup", "www.example.org", "etcdlookup::active_roles::db"],
+        &["lookup", "www.example.org", "muster::active_roles::db"],
         &["data", "set", "motd", "welcome", "--host", "www.example.org"],
         &["pause", "--host", "www.example.org", "--reason", "disk"],
     ] {

@@ -53,7 +53,7 @@ async fn services_of_active_nodes_are_listed() {
     --- stderr
     note: no node of quickstart in service offers smtp
     ");
-    snapshot!(fleet.muster(&["lookup", "lb1", "etcdlookup::services::http"]).await, @r#"
+    snapshot!(fleet.muster(&["lookup", "lb1", "muster::services::http"]).await, @r#"
     exit 0
     --- stdout
     [
@@ -82,11 +82,11 @@ async fn services_of_active_nodes_are_listed() {
     key       /muster/quickstart/active_roles/v1/web2/address
     triggers  not known: the agent of lb1 is not connected
     "#);
-    snapshot!(fleet.muster(&["lookup", "lb1", "etcdlookup::service::http"]).await, @"
+    snapshot!(fleet.muster(&["lookup", "lb1", "muster::service::http"]).await, @"
     exit 1
     --- stderr
-    error: etcdlookup::service::http has no value for lb1
-    hint: did you mean etcdlookup::services::http?
+    error: muster::service::http has no value for lb1
+    hint: did you mean muster::services::http?
     ");
     assert!(fleet.muster(&["services", "HTTP"]).await.starts_with("exit 64\n"));
 }

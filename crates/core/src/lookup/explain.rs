@@ -15,8 +15,21 @@ use crate::names::{DataKey, NodeName, Role, ServiceName};
 use crate::spelling::nearest;
 use crate::txn::Revision;
 
-/// Prefix of Hiera keys that are not configuration data.
-pub const PREFIX: &str = "etcdlookup::";
+/// Prefix of Hiera keys that are not configuration data. Only the names of lookups follow it: all other keys that begin
+/// with it, such as parameters of a class named `muster`, are configuration data.
+pub const PREFIX: &str = "muster::";
+/// Older prefix, which stays.
+pub const ALIAS: &str = "etcdlookup::";
+/// First parts of keys after the prefix.
+const LOOKUPS: [&str; 4] = ["active_roles", "leader", "published", "services"];
+
+/// The key without its prefix, if it is not configuration data. Runs record it in this form, so that both prefixes are one
+/// key.
+pub fn without_prefix(asked: &str) -> Option<&str> {
+    let is_lookup =
+        |key: &&str| *key == "active_roles" || key.split_once("::").is_some_and(|(name, _)| LOOKUPS.contains(&name));
+    asked.strip_prefix(ALIAS).or_else(|| asked.strip_prefix(PREFIX).filter(is_lookup))
+}
 
 /// Value of a lookup key, with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -84,7 +97,7 @@ pub struct NodeKey {
 
 /// The key as runs record it: without the Hiera prefix, and with `data::` for configuration data.
 pub fn recorded_key(asked: &str) -> String {
-    match asked.strip_prefix(PREFIX) {
+    match without_prefix(asked) {
         Some(key) => key.to_owned(),
         None => format!("data::{asked}"),
     }
@@ -182,17 +195,21 @@ pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
             if resolve(fleet, node, &forgotten).is_some() {
                 return Some(forgotten);
             }
+            if let Some(misspelt) = key.strip_prefix(PREFIX).and_then(nearest_lookup) {
+                return Some(misspelt);
+            }
             let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role)?;
             let seen = fleet.data().effective_for(node, role);
             nearest(key, seen.keys().map(DataKey::as_str)).map(str::to_owned)
         }
-        LookupKey::Unknown => {
-            let words = ["active_roles", "leader", "published", "services"];
-            let (word, rest) = key.split_once("::").unwrap_or((&key, ""));
-            let word = nearest(word, words)?;
-            Some(format!("{PREFIX}{word}::{}", if rest.is_empty() { "…" } else { rest }))
-        }
+        LookupKey::Unknown => nearest_lookup(&key),
     }
+}
+
+fn nearest_lookup(key: &str) -> Option<String> {
+    let (name, rest) = key.split_once("::").unwrap_or((key, ""));
+    let name = nearest(name, LOOKUPS)?;
+    Some(format!("{PREFIX}{name}::{}", if rest.is_empty() { "…" } else { rest }))
 }
 
 fn active<'a>(fleet: &Fleet, keys: &Keys, role: &Role, nodes: impl Iterator<Item = &'a NodeName>) -> LookupSource {
@@ -222,5 +239,30 @@ fn place(keys: &Keys, layer: Layer, key: &DataKey, (datum, at): &(DatumRecord, R
         at: datum.at,
         message: datum.message.clone(),
         changed_at: *at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_prefixes_are_recorded_as_one_key() {
+        for (asked, recorded) in [
+            ("muster::active_roles", "active_roles"),
+            ("muster::active_roles::db::eth0", "active_roles::db::eth0"),
+            ("muster::leader::db", "leader::db"),
+            ("muster::published::db::binlog", "published::db::binlog"),
+            ("muster::services::http", "services::http"),
+        ] {
+            assert_eq!(recorded_key(asked), recorded);
+            assert_eq!(recorded_key(&asked.replace(PREFIX, ALIAS)), recorded);
+            assert!(DataKey::new(asked).is_err(), "{asked} would never be found");
+        }
+        // Parameters of a class named `muster`, and of its subclasses.
+        for asked in ["muster::port", "muster::leader", "muster::data::port", "muster::services_list", "muster"] {
+            assert_eq!(recorded_key(asked), format!("data::{asked}"));
+            assert!(DataKey::new(asked).is_ok(), "{asked}");
+        }
     }
 }

@@ -163,7 +163,7 @@ pub(crate) struct LookupPath {
     key: String,
 }
 
-/// Looks up a key as a run on the node would: a data key, or one that begins with `etcdlookup::`.
+/// Looks up a key as a run on the node would: a data key, or one that begins with `muster::`.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/lookup/{key}",
     params(("env" = String, Path), ("node" = String, Path), ("key" = String, Path)),
     responses((status = 200, body = LookupResponse)))]

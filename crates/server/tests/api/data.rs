@@ -186,25 +186,28 @@ async fn lookup_shows_the_origin_of_every_kind_of_key() {
     fixture.wait_for("db1 leads", |fleet| fleet.leader("db").is_some_and(|leader| !leader.interfaces.is_empty())).await;
     let ask = async |key: &str| client.lookup(env, "web1", key).await.unwrap();
 
-    let role = ask("etcdlookup::active_roles::db").await;
+    let role = ask("muster::active_roles::db").await;
     let found = role.found.unwrap();
     assert_eq!(found.value, json!({"db1": {"eth0": "addr-of-db1"}}));
     let LookupSource::ActiveRole { nodes, .. } = found.source else { panic!() };
     assert_eq!(nodes[0].store_key, "/muster/test/active_roles/v1/db1/address");
     assert_eq!(role.looked_up, Some(false));
-    let addresses = ask("etcdlookup::active_roles::db::eth0").await.found.unwrap();
+    let addresses = ask("muster::active_roles::db::eth0").await.found.unwrap();
     assert_eq!(addresses.value, json!(["addr-of-db1"]));
-    assert_eq!(ask("etcdlookup::active_roles::db::eth9").await.found.unwrap().value, json!([]));
+    assert_eq!(ask("muster::active_roles::db::eth9").await.found.unwrap().value, json!([]));
 
-    let leader = ask("etcdlookup::leader::db").await;
+    let leader = ask("muster::leader::db").await;
     assert_eq!(leader.looked_up, Some(true));
     let found = leader.found.unwrap();
+    // The older prefix is the same key.
+    let alias = ask("etcdlookup::leader::db").await;
+    assert_eq!((alias.looked_up, alias.found.as_ref()), (Some(true), Some(&found)));
     assert_eq!((&found.value["node"], &found.value["epoch"]), (&json!("db1"), &json!(7)));
     assert!(matches!(found.source, LookupSource::Leader { epoch: 7, .. }));
 
-    let published = ask("etcdlookup::published::db::binlog").await.found.unwrap();
+    let published = ask("muster::published::db::binlog").await.found.unwrap();
     assert_eq!(published.value, json!({"db1": "bin.7"}));
-    assert_eq!(ask("etcdlookup::published::nothing").await.found.unwrap().value, json!({}));
+    assert_eq!(ask("muster::published::nothing").await.found.unwrap().value, json!({}));
     assert_eq!(client.node(env, "db1").await.unwrap().published.len(), 1);
 
     let port = DataKey::new("port").unwrap();
@@ -220,10 +223,10 @@ async fn lookup_shows_the_origin_of_every_kind_of_key() {
 
     for (asked, near) in [
         ("prot", Some("port")),
-        ("active_roles::db", Some("etcdlookup::active_roles::db")),
-        ("etcdlookup::active_roles::bd", Some("etcdlookup::active_roles::db")),
-        ("etcdlookup::leader::bd", Some("etcdlookup::leader::db")),
-        ("etcdlookup::leaders::db", Some("etcdlookup::leader::db")),
+        ("active_roles::db", Some("muster::active_roles::db")),
+        ("muster::active_roles::bd", Some("muster::active_roles::db")),
+        ("muster::leader::bd", Some("muster::leader::db")),
+        ("muster::leaders::db", Some("muster::leader::db")),
         ("something::else", None),
     ] {
         let answer = ask(asked).await;
@@ -244,7 +247,7 @@ async fn oversized_publication_keeps_the_previous_values() {
     fixture.send(&publish(1, "first".into())).await;
     let taken = fixture.send(&publish(2, "x".repeat(PUBLISHED_LIMIT))).await;
     fixture.app.view.reach(taken.revision).await.unwrap();
-    let seen = fixture.client.lookup(&fixture.env, "web1", "etcdlookup::published::k").await.unwrap();
+    let seen = fixture.client.lookup(&fixture.env, "web1", "muster::published::k").await.unwrap();
     assert_eq!(seen.found.unwrap().value, json!({"db1": "first"}));
     let node = fixture.app.view.fleets()[&fixture.env].get(&node("db1")).unwrap().observed.clone().unwrap().0;
     assert_eq!(node.seq, 2, "the rest of its report counts");

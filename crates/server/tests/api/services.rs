@@ -81,7 +81,7 @@ async fn reader_of_all_roles_is_woken_by_each() {
         let SyncEvent::Snapshot { changed, .. } = next(&mut lb).await else { panic!("{name} is news") };
         assert_eq!(changed, ["active_roles"]);
     }
-    let found = fixture.client.lookup(&fixture.env, "lb1", "etcdlookup::active_roles").await.unwrap().found.unwrap();
+    let found = fixture.client.lookup(&fixture.env, "lb1", "muster::active_roles").await.unwrap().found.unwrap();
     assert_eq!(found.value["db"], serde_json::json!({"db1": {"eth0": "addr-of-db1"}}));
     fixture.stop().await;
 }

@@ -1,6 +1,6 @@
 # haproxy in front of every node that offers a service.
 #
-# @param backends nodes that offer it, as `etcdlookup::services::<name>` lists them
+# @param backends nodes that offer it, as `muster::services::<name>` lists them
 # @param port port for clients
 class profile::lb (
   Array[Hash] $backends,

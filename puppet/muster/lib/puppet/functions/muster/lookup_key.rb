@@ -9,17 +9,17 @@ require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FIL
 #     hierarchy:
 #       - {name: muster, lookup_key: muster::lookup_key}
 #
-# Keys with the prefix `etcdlookup::` return data of other nodes:
+# Keys with the prefix `muster::` return data of other nodes:
 #
-#     etcdlookup::active_roles                       {role => {node => {interface => address}}}
-#     etcdlookup::active_roles::<role>               {node => {interface => address}}
-#     etcdlookup::active_roles::<role>::<interface>  the addresses as a list
-#     etcdlookup::leader::<role>                     {node, host, epoch, interfaces}; not found without a leader
-#     etcdlookup::published::<key>                   {node => value}; {} if no node publishes the key
-#     etcdlookup::services::<name>                   [{node, address, port, tags}]; [] if no node offers the service
+#     muster::active_roles                           {role => {node => {interface => address}}}
+#     muster::active_roles::<role>                   {node => {interface => address}}
+#     muster::active_roles::<role>::<interface>      the addresses as a list
+#     muster::leader::<role>                         {node, host, epoch, interfaces}; not found without a leader
+#     muster::published::<key>                       {node => value}; {} if no node publishes the key
+#     muster::services::<name>                       [{node, address, port, tags}]; [] if no node offers the service
 #
-# Every other key is configuration data of the environment. A secret value is returned as Sensitive. Values are never
-# interpolated.
+# The older prefix `etcdlookup::` gives the same values. Every other key is configuration data of the environment, also one
+# that begins with `muster::`. A secret value is returned as Sensitive. Values are never interpolated.
 Puppet::Functions.create_function(:'muster::lookup_key') do
   dispatch :lookup_key do
     param 'Variant[String, Numeric]', :key
@@ -32,8 +32,8 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
     # Hiera looks up its merge options; configuration data must not answer that.
     context.not_found if key == 'lookup_options'
 
-    prefix, separator, wanted = key.partition('::')
-    if prefix == 'etcdlookup' && !separator.empty?
+    wanted = without_prefix(key)
+    if wanted
       PuppetX::Muster::Lookups.record(wanted)
       found = find(PuppetX::Muster::Snapshot.current, wanted)
       context.not_found if found.nil?
@@ -42,6 +42,16 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
     else
       datum(key, context)
     end
+  end
+
+  # Returns the key without its prefix, or nil for configuration data. Other keys that begin with `muster::` are data, for
+  # example parameters of a class named `muster`.
+  def without_prefix(key)
+    prefix, separator, wanted = key.partition('::')
+    return nil if separator.empty?
+    return wanted if prefix == 'etcdlookup'
+
+    wanted if prefix == 'muster' && wanted.match?(/\A(?:active_roles\z|(?:active_roles|leader|published|services)::)/)
   end
 
   # Puppet looks up every parameter of every class, so this must be fast.

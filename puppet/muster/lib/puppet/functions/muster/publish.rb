@@ -2,7 +2,7 @@
 
 require File.expand_path('../../../puppet_x/muster/published', File.dirname(__FILE__))
 
-# Publishes plain data to the other nodes of the environment. They look it up as `etcdlookup::published::<key>`, which
+# Publishes plain data to the other nodes of the environment. They look it up as `muster::published::<key>`, which
 # returns {node => value} of all nodes that publish the key. It is available when this run has succeeded, until a run of
 # this node no longer publishes it, or the node is removed. A node may publish at most 4096 bytes.
 #
