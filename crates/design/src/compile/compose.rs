@@ -109,10 +109,11 @@ pub(super) fn check_references<'r>(
     index: &SubjectIndex,
     report: &mut FindingCollector<'_>,
 ) {
-    for DocumentReference { kind, name, span } in references {
+    for DocumentReference { kind, name, span, severity } in references {
         let any = AnyKind::Known(*kind);
         if index.find(&any, name).is_none() {
-            let finding = Code::DanglingReference.finding(format!("there is no {}", title(&any, name)));
+            let mut finding = Code::DanglingReference.finding(format!("there is no {}", title(&any, name)));
+            finding.severity = *severity;
             let help = match index.nearest(&any, name) {
                 Some(near) => format!("did you mean {}?", quote(near)),
                 None => format!("add a document of kind {kind} with this name, or remove the reference"),

@@ -103,14 +103,14 @@ fn load_piece(piece: &FilePiece<'_>, budget: &TreeBudget) -> LoadedFile {
     };
     documents::read_trees(text, &trees, &mut made);
     for document in &documents {
-        let key_names = documents::key_names(document.origin);
+        let dialect = documents::dialect(document.origin);
         match (document.kind.body(), document.body.get("labels")) {
             // Labels are checked on configuration items too.
             (Type::Any, Some(labels)) if document.origin == DocumentOrigin::Native => {
-                types::check(labels, &TEXT_MAP, key_names, &mut references, &mut report);
+                types::check(labels, &TEXT_MAP, dialect, &mut references, &mut report);
             }
             (Type::Any, _) => {}
-            (ty, _) => types::check(&document.body, &ty, key_names, &mut references, &mut report),
+            (ty, _) => types::check(&document.body, &ty, dialect, &mut references, &mut report),
         }
     }
     LoadedFile { documents, environments, references, findings: report.finish() }

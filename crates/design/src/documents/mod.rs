@@ -15,8 +15,9 @@ use crate::environment::Environment;
 use crate::file_text::{FileText, Span};
 use crate::finding::FindingCollector;
 use crate::kinds::AnyKind;
-use crate::types::KeyNames;
+use crate::types::Dialect;
 use crate::yaml::YamlNode;
+use muster_core::finding::Severity;
 
 /// One document: one layer of a subject, from one source.
 #[derive(Clone, Debug)]
@@ -109,11 +110,15 @@ pub struct ReaderOutput<'m, 'r> {
 const READERS: &[&dyn DocumentReader] =
     &[&environment::EnvironmentFiles, &drydock::DrydockDocuments, &native::NativeDocuments];
 
-/// Names of native keys in the syntax of a document, for findings.
-pub(crate) fn key_names(origin: DocumentOrigin) -> KeyNames {
+/// Syntax of a document, for its findings.
+pub(crate) fn dialect(origin: DocumentOrigin) -> Dialect {
     match origin {
-        DocumentOrigin::Default | DocumentOrigin::Drydock => drydock::drydock_key,
-        DocumentOrigin::Environment | DocumentOrigin::Native => |native| native,
+        DocumentOrigin::Default | DocumentOrigin::Drydock => {
+            Dialect { key_name: drydock::drydock_key, accepted_elsewhere: Severity::Warning }
+        }
+        DocumentOrigin::Environment | DocumentOrigin::Native => {
+            Dialect { key_name: |native| native, accepted_elsewhere: Severity::Error }
+        }
     }
 }
 

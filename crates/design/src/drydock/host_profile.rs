@@ -22,7 +22,7 @@ pub(super) const HOST_FIELDS: &[DrydockField] = &[
     same(STORAGE_KEY, ValueShape::Object(&STORAGE)),
     same("platform", ValueShape::Object(&PLATFORM)),
     same("metadata", ValueShape::Beside(&METADATA)),
-    same("interfaces", ValueShape::Named(&INTERFACE)),
+    same("interfaces", ValueShape::NamedOrListed(&INTERFACE, "device_name")),
 ];
 
 const PARENT: &str = "host_profile";
@@ -129,6 +129,8 @@ const INTERFACE: Shape = inherited(
         same("sriov", ValueShape::Object(&SRIOV)),
         // Used in the examples of Drydock's manual.
         ignored("labels"),
+        // The name of a member, where older documents have a list.
+        ignored("device_name"),
     ],
 );
 

@@ -4,7 +4,7 @@ use crate::drydock::DrydockKind;
 use crate::drydock::draft::{Draft, add_role, generated_entry};
 use crate::drydock::envelope::Envelope;
 use crate::drydock::host_profile::{HOST_FIELDS, finish_host};
-use crate::drydock::translate::{Shape, ValueShape, inherited, renamed, same, shape};
+use crate::drydock::translate::{Shape, ValueShape, ignored, inherited, renamed, same, shape};
 use crate::finding::FindingCollector;
 use crate::kinds::Kind;
 use crate::types::wrong_type;
@@ -164,6 +164,8 @@ const NETWORK: Shape = shape(
         same("dns", ValueShape::Object(&DNS)),
         same("dhcp_relay", ValueShape::Object(&DHCP_RELAY)),
         same("labels", ValueShape::Words),
+        // Of older documents. The types of the ranges say it.
+        ignored("allocation"),
     ],
 );
 
@@ -238,7 +240,7 @@ const HARDWARE_PROFILE: Shape = shape(
         same("boot_mode", ValueShape::Text),
         same("bootstrap_protocol", ValueShape::Text),
         same("pxe_interface", ValueShape::Text),
-        same("device_aliases", ValueShape::Named(&ALIAS)),
+        same("device_aliases", ValueShape::NamedOrListed(&ALIAS, "alias")),
         same("cpu_sets", ValueShape::Words),
         same("hugepages", ValueShape::Named(&HUGEPAGES)),
     ],
@@ -246,7 +248,13 @@ const HARDWARE_PROFILE: Shape = shape(
 
 const ALIAS: Shape = shape(
     "a device alias",
-    &[same("address", ValueShape::Text), same("bus_type", ValueShape::Text), same("dev_type", ValueShape::Text)],
+    &[
+        same("address", ValueShape::Text),
+        same("bus_type", ValueShape::Text),
+        same("dev_type", ValueShape::Text),
+        // The name of a member, where older documents have a list.
+        ignored("alias"),
+    ],
 );
 
 const HUGEPAGES: Shape =

@@ -90,6 +90,10 @@ impl<'n> Translation<'_, 'n, '_> {
             ValueShape::Object(shape) => Some(YamlNode::from_entries(self.entries(node, shape)?, node.span)),
             ValueShape::Beside(_) | ValueShape::Ignored => None,
             ValueShape::Named(shape) => self.named(node, |this, value| this.value(value, ValueShape::Object(shape))),
+            ValueShape::NamedOrListed(shape, key) => match &node.value {
+                Value::Seq(items) => Some(self.listed(node, items, shape, key)),
+                Value::Scalar(_) | Value::Map(_) => self.value(node, ValueShape::Named(shape)),
+            },
             ValueShape::Members(shape) => self.list(node, |this, member| match removed(member) {
                 true => Some(member.clone()),
                 false => this.value(member, ValueShape::Object(shape)),
@@ -144,6 +148,27 @@ impl<'n> Translation<'_, 'n, '_> {
             self.path.pop();
         }
         Some(YamlNode::from_entries(made, node.span))
+    }
+
+    /// A list of objects with names, as the mapping that newer documents have.
+    fn listed(&mut self, node: &'n YamlNode, items: &'n [YamlNode], shape: &'static Shape, key: &str) -> YamlNode {
+        let mut made = Vec::with_capacity(items.len());
+        for item in items.iter().filter(|item| !item.is_null()) {
+            let Some(map) = self.mapping(item) else { continue };
+            let name = map.get(key).map(|entry| &entry.value);
+            let Some((name, scalar)) = name.and_then(|name| Some((name, name.scalar()?))) else {
+                let finding = Code::MemberWithoutKey.finding(format!("{} has no \"{key}\"", shape.what));
+                self.report.add(item.span, finding.help(format!("\"{key}\" names a member of this list: add it")));
+                continue;
+            };
+            self.path.push(scalar.text());
+            if let Some(value) = self.value(item, ValueShape::Object(shape)) {
+                let key = YamlKey { text: scalar.shared_text(), span: name.span };
+                self.add(&mut made, YamlEntry { key, value });
+            }
+            self.path.pop();
+        }
+        YamlNode::from_entries(made, node.span)
     }
 
     fn commas(&mut self, node: &'n YamlNode) -> Option<YamlNode> {
@@ -283,6 +308,8 @@ pub(super) enum ValueShape {
     Beside(&'static Shape),
     /// Objects in a mapping with free keys.
     Named(&'static Shape),
+    /// The same, or a list as in older documents, whose members have their name under a key.
+    NamedOrListed(&'static Shape, &'static str),
     /// Objects in a list.
     Members(&'static Shape),
     /// As it is.
@@ -303,6 +330,7 @@ impl ValueShape {
             | ValueShape::Object(_)
             | ValueShape::Beside(_)
             | ValueShape::Named(_)
+            | ValueShape::NamedOrListed(..)
             | ValueShape::Members(_)
             | ValueShape::Anything
             | ValueShape::Ignored => false,

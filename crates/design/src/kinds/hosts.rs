@@ -179,7 +179,11 @@ const HARDWARE_PROFILE_FIELDS: &[Field] = &[
 const ALIAS: Type = Type::Object(&closed(
     "a device alias",
     &[&[
-        field("address", TEXT, "`0000:00:03.0` on PCI, `2:0.0.0` on SCSI."),
+        field(
+            "address",
+            TEXT,
+            "`0000:00:03.0` on PCI, `2:0.0.0` on SCSI; or `regexp:` and an expression that it matches.",
+        ),
         field("bus_type", Type::OneOf(&["pci", "scsi"]), "The bus that the address is on."),
         field("dev_type", TEXT, "The type of the device, as reported by the hardware."),
         field("size", Type::Text(TextFormat::Bytes), "The capacity of a disk: `480g`."),

@@ -12,6 +12,7 @@ use crate::file_text::Span;
 use crate::finding::{Code, FindingCollector, is_secret_key, one_line, quote};
 use crate::kinds::Kind;
 use crate::yaml::{self, Scalar, Value, YamlEntry, YamlKey, YamlMap, YamlNode};
+use muster_core::finding::Severity;
 use muster_core::spelling;
 
 /// A value that names a document.
@@ -20,27 +21,36 @@ pub(crate) struct DocumentReference {
     pub kind: Kind,
     pub name: Arc<str>,
     pub span: Span,
+    /// Severity if the document does not exist.
+    pub severity: Severity,
 }
 
 /// Checks a value and everything in it. References are collected and resolved when all documents are loaded.
 pub(crate) fn check(
     node: &YamlNode,
     ty: &Type,
-    words: KeyNames,
+    dialect: Dialect,
     references: &mut Vec<DocumentReference>,
     report: &mut FindingCollector<'_>,
 ) {
-    let mut check = DocumentCheck { path: Vec::new(), words, references, report };
+    let mut check = DocumentCheck { path: Vec::new(), dialect, references, report };
     check.value(node, ty);
 }
 
-/// Maps a native key to the key in the syntax of the document.
-pub(crate) type KeyNames = fn(&str) -> &str;
+/// Syntax of a document.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dialect {
+    /// Maps a native key to the key of the syntax.
+    pub key_name: fn(&str) -> &str,
+    /// Severity of what the program of the syntax accepts, and sites in the field have: a credential as text, and a rack
+    /// without a document.
+    pub accepted_elsewhere: Severity,
+}
 
 struct DocumentCheck<'c, 'n, 'r> {
     /// Path in the document, for messages.
     path: Vec<&'n str>,
-    words: KeyNames,
+    dialect: Dialect,
     references: &'c mut Vec<DocumentReference>,
     report: &'c mut FindingCollector<'r>,
 }
@@ -67,7 +77,9 @@ impl<'n> DocumentCheck<'_, 'n, '_> {
             Type::Reference(kind) => {
                 if let Some(scalar) = self.filled_text(node) {
                     let name = scalar.shared_text();
-                    self.references.push(DocumentReference { kind: *kind, name, span: node.span });
+                    let is_rack = *kind == Kind::Rack;
+                    let severity = if is_rack { self.dialect.accepted_elsewhere } else { Severity::Error };
+                    self.references.push(DocumentReference { kind: *kind, name, span: node.span, severity });
                 }
             }
             Type::Secret => self.secret(node),
@@ -205,7 +217,11 @@ impl<'n> DocumentCheck<'_, 'n, '_> {
         if !names_secret(node) {
             // The finding contains neither the value nor its line.
             let message = format!("{} must name a secret, not be one", self.here());
-            let finding = Code::SecretAsText.finding(message).hiding_line();
+            let mut finding = Code::SecretAsText.finding(message).hiding_line();
+            // Parameters of a driver stay errors: only this value is dropped when it is read.
+            if self.path.last() == Some(&"credential") {
+                finding.severity = self.dialect.accepted_elsewhere;
+            }
             self.report.add(node.span, finding.help("write {secret: NAME}, and keep the secret itself elsewhere"));
         }
     }
@@ -266,7 +282,7 @@ impl<'n> DocumentCheck<'_, 'n, '_> {
         match self.path.as_slice() {
             [] => "the document's content".to_owned(),
             path => {
-                let words: Vec<&str> = path.iter().map(|key| (self.words)(key)).collect();
+                let words: Vec<&str> = path.iter().map(|key| (self.dialect.key_name)(key)).collect();
                 format!("\"{}\"", one_line(&words.join(".")))
             }
         }

@@ -11,7 +11,7 @@ use crate::finding::{Code, FindingCollector, one_line, quote};
 use crate::kinds::Kind;
 use crate::yaml::{ScalarKind, Value, YamlNode};
 
-pub(crate) use check::{DocumentReference, KeyNames, check, removal};
+pub(crate) use check::{Dialect, DocumentReference, check, removal};
 pub(crate) use format::{VolumeSize, address, cidr, mac, size};
 
 pub use format::{Cidr, TextFormat};

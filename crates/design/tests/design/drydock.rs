@@ -1,5 +1,6 @@
 //! Translation of Drydock's documents, and findings of invalid ones.
 
+use muster_core::finding::Severity;
 use muster_design::file_text::FileText;
 use muster_design::source::DesignSource;
 use muster_design::{CheckedDesign, CompileOptions, Design};
@@ -353,10 +354,79 @@ data: {one: hunter2}
     let CheckedDesign { design, findings } = compile(&[("site.yaml", text)]);
     let codes: Vec<&str> = findings.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["M1023", "M1023", "M1023"], "{findings}");
+    // Sites in the field have credentials as text. Documents of other programs with secrets are refused.
+    let severities: Vec<Severity> = findings.iter().map(|finding| finding.severity).collect();
+    assert_eq!(severities, [Severity::Warning, Severity::Error, Severity::Error], "{findings}");
     let documents: Vec<String> =
         design.documents().map(|document| serde_json::to_string(document.body).unwrap()).collect();
     let all = format!("{findings}{}{}", serde_json::to_string(&findings).unwrap(), documents.concat());
     assert!(!all.contains("hunter2"), "{all}");
+}
+
+/// Severity and code of each finding.
+fn severities(text: &str) -> Vec<(Severity, String)> {
+    let CheckedDesign { findings, .. } = compile(&[("site.yaml", text)]);
+    findings.iter().map(|finding| (finding.severity, finding.code.as_str().to_owned())).collect()
+}
+
+#[test]
+fn unknown_rack_and_plain_credential_are_warnings() {
+    let drydock = "\
+schema: drydock/HostProfile/v1
+metadata: {name: p}
+data:
+  oob: {type: manual, credential: hunter2}
+  metadata: {rack: r7}
+";
+    let warning = |code: &str| (Severity::Warning, code.to_owned());
+    assert_eq!(severities(drydock), [warning("M1023"), warning("M1010")]);
+    let native = "{kind: HostProfile, name: p, spec: {rack: r7, oob: {type: manual, credential: hunter2}}}\n";
+    let error = |code: &str| (Severity::Error, code.to_owned());
+    assert_eq!(severities(native), [error("M1010"), error("M1023")]);
+    // A parameter of the driver is not dropped, and a link is not a plain name.
+    let others = "\
+schema: drydock/HostProfile/v1
+metadata: {name: p}
+data:
+  oob: {type: manual, password: hunter2}
+  interfaces: {a: {device_link: nowhere}}
+";
+    assert_eq!(severities(others), [error("M1023"), error("M1010")]);
+}
+
+#[test]
+fn older_lists_and_expressions_are_read() {
+    let text = "\
+apiVersion: 'drydock/v1'
+kind: HardwareProfile
+metadata: {name: h, region: sitename, date: 17-FEB-2017, author: crane@example.org, description: A profile}
+spec:
+  device_aliases:
+  - {alias: nic1, bus_type: pci, dev_type: NIC, address: 'regexp:0000\\:(19|01)\\:00\\.[0-9]'}
+  - {alias: nic2, bus_type: pci, dev_type: NIC, address: 'regex:0000.*'}
+  - {alias: disk, bus_type: scsi, dev_type: DISK, address: '2:0.0.0'}
+---
+apiVersion: drydock/v1
+kind: Network
+metadata: {name: n}
+spec: {cidr: 172.16.1.0/24, allocation: static}
+---
+apiVersion: drydock/v1
+kind: HostProfile
+metadata: {name: p}
+spec:
+  interfaces:
+  - {device_name: bond0, slaves: [nic1], networks: [n]}
+";
+    insta::assert_snapshot!(effective(text, "HardwareProfile", "h"));
+    assert_eq!(
+        effective(text, "HostProfile", "p"),
+        r#"{"interfaces":{"bond0":{"devices":["nic1"],"networks":["n"]}}}"#
+    );
+    let wrong = text.replace("alias: nic2, ", "").replace("device_name: bond0", "device_name: bond0, mtu: 9");
+    insta::assert_snapshot!(messages(&wrong));
+    let malformed = text.replace("regex:0000.*", "regex:");
+    assert_eq!(severities(&malformed), [(Severity::Error, "M1404".to_owned())]);
 }
 
 #[test]
