@@ -184,11 +184,16 @@ enum SigningKeyError {
     Key(#[source] KeyError),
 }
 
+/// The key that signs the releases of a state directory, unless another one is chosen.
+pub(crate) fn signing_key_in(state: &Path) -> PathBuf {
+    state.join("keys").join("release.key")
+}
+
 /// Reads the chosen key, or the key in the state directory, which is generated at the first start.
 pub(crate) fn signing_key(chosen: Option<&Path>, state: &Path) -> Result<SigningKey, Failure> {
     let key = match chosen {
         Some(path) => SigningKey::read(path).map_err(SigningKeyError::Key),
-        None => read_or_generate(&state.join("keys").join("release.key")),
+        None => read_or_generate(&signing_key_in(state)),
     };
     key.map_err(Failure::failed)
 }

@@ -63,6 +63,14 @@ impl ServerConnection {
         Ok(())
     }
 
+    /// The state directory of a server on this machine that was discovered.
+    pub(crate) fn state(&self) -> Option<&Path> {
+        match &self.found {
+            FoundServer::Announced { announcement, .. } => Some(&announcement.state),
+            FoundServer::Explicit { .. } => None,
+        }
+    }
+
     /// Converts a client error, with a hint that depends on how the server was found.
     pub(crate) fn failure(&self, error: ClientError) -> Failure {
         let unreachable = matches!(error, ClientError::Unreachable { .. });

@@ -705,6 +705,50 @@ async fn release_is_pushed_listed_and_compared() {
 }
 
 #[tokio::test]
+async fn pushed_directory_is_built_signed_and_pushed_once() {
+    let fleet = Fleet::halfway().await;
+    small_release(&fleet.machine.path("elsewhere/releases/v3"));
+    small_release(&fleet.machine.path("elsewhere/site"));
+    let muster = async |line: &str| fleet.muster(&line.split(' ').collect::<Vec<_>>()).await;
+    let refused = [
+        ("release push releases/v3", "no key signs the release in releases/v3: agents would refuse it"),
+        ("release push site --sign release.key", "the release in site has no version"),
+        ("release push site releases/v3 --version v4 --sign release.key", "--version is for one directory"),
+        ("release push release.key.pub --version v4", "--version and --sign are for directories"),
+    ];
+    run_ok(&fleet, &["key", "new"]).await;
+    for (line, message) in refused {
+        let shown = muster(line).await;
+        assert!(shown.starts_with("exit 64\n") && shown.contains(message), "{shown}");
+    }
+    let first = muster("release push releases/v3 --sign release.key").await;
+    assert!(first.starts_with("exit 0\n") && first.contains("v3 was registered in quickstart"), "{first}");
+    // With a new serial and time, and the same content.
+    let again = muster("release push releases/v3 --sign release.key --serial 7 -o json").await;
+    let json: serde_json::Value =
+        serde_json::from_str(again.split("--- ").nth(1).unwrap().trim_start_matches("stdout\n")).unwrap();
+    assert_eq!((&json[0]["version"], &json[0]["changed"]), (&"v3".into(), &false.into()), "{again}");
+    let both = muster("release push site --version v4 --sign release.key").await;
+    assert!(both.contains("v4 was registered"), "a later serial than that of v3: {both}");
+
+    std::fs::write(fleet.machine.path("elsewhere/releases/v3/data/common.yaml"), "greeting: Hallo\n").unwrap();
+    let changed = muster("release push releases/v3 --sign release.key").await;
+    assert!(changed.starts_with("exit 1\n") && changed.contains("a release never changes"), "{changed}");
+    assert!(!fleet.machine.path("elsewhere/v3.release.json").exists(), "nothing is left");
+}
+
+#[tokio::test]
+async fn pushed_directory_is_signed_with_the_key_of_the_fleet() {
+    let fleet = Fleet::halfway().await;
+    small_release(&fleet.machine.path("elsewhere/releases/v3"));
+    let keys = fleet.machine.path("work/.muster/keys");
+    std::fs::create_dir_all(&keys).unwrap();
+    run_ok(&fleet, &["key", "new", "--out", keys.join("release.key").to_str().unwrap()]).await;
+    let pushed = run_ok(&fleet, &["release", "push", "releases/v3"]).await;
+    assert!(pushed.contains("v3 was registered") && pushed.contains("the key of the local fleet"), "{pushed}");
+}
+
+#[tokio::test]
 async fn trusted_keys_are_rotated() {
     let fleet = fleet_with_release().await;
     run_ok(&fleet, &["key", "new", "--out", "new.key"]).await;

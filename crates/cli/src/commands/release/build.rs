@@ -56,9 +56,19 @@ pub struct Args {
     /// Version of the release; a pushed version never changes
     #[arg(long, value_name = "VERSION")]
     version: Version,
+    /// Output directory
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+    #[command(flatten)]
+    options: BuildOptions,
+}
+
+/// Options of a build, for `release build` and for `release push DIR`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct BuildOptions {
     /// Private key to sign with; can be repeated, for a key rotation
     #[arg(long, value_name = "KEY")]
-    sign: Vec<PathBuf>,
+    pub(super) sign: Vec<PathBuf>,
     /// Number that orders releases: a lower serial is a downgrade, which needs --allow-older [default: Unix time]
     #[arg(long, value_name = "N")]
     serial: Option<u64>,
@@ -68,14 +78,64 @@ pub struct Args {
     /// Previous version, for information
     #[arg(long, value_name = "VERSION")]
     previous: Option<Version>,
-    /// Output directory
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    out: PathBuf,
     /// Do not parse manifests, templates and YAML files
     #[arg(long)]
     no_validate: bool,
     #[command(flatten)]
     repos: RepoArgs,
+}
+
+/// Name and place of a release that is built.
+pub(super) struct BuildTarget<'a> {
+    pub(super) version: &'a Version,
+    pub(super) env: ReleaseEnv,
+    /// The lowest serial, unless the operator has chosen one.
+    pub(super) min_serial: u64,
+    pub(super) out: &'a Path,
+}
+
+/// A built release, its repositories, and the number of files that were parsed.
+pub(super) struct BuildResult {
+    pub(super) built: BuiltRelease,
+    repos: Vec<AssembledRepo>,
+    validated: Option<usize>,
+}
+
+impl BuildOptions {
+    /// Fetches the repositories of a directory, checks it, and writes its bundle and manifest.
+    pub(super) async fn build(
+        &self,
+        dir: &Path,
+        target: BuildTarget<'_>,
+        keys: &[SigningKey],
+        terminal: &mut Terminal,
+    ) -> Result<BuildResult, Failure> {
+        let assembled = repositories::assemble(dir, &self.repos, terminal).await?;
+        let spec = muster_release::check(&assembled.tree).map_err(|error| invalid_release(error, dir))?;
+        let validated = match self.no_validate {
+            true => None,
+            false => {
+                Some(validation::validate_files(&assembled.tree, &spec, &self.repos.cache_dir(), &mut terminal.notes)?)
+            }
+        };
+        // Whole seconds: the serial has no finer resolution.
+        let now = Timestamp::from_second(terminal.now.as_second()).map_err(Failure::failed)?;
+        let default_serial = u64::try_from(now.as_second()).unwrap_or_default().max(target.min_serial);
+        let label = ReleaseLabel {
+            version: target.version.clone(),
+            env: target.env,
+            serial: self.serial.unwrap_or(default_serial),
+            created: now,
+            expires: self.expires.map(|after| now.saturating_add(after)).transpose().map_err(Failure::failed)?,
+            previous: self.previous.clone(),
+        };
+        let built = release_files::build(&assembled.tree, target.out, label, self.serial.is_some(), keys);
+        let built = built.map_err(|error| {
+            let context = format!("cannot build the release into {}", target.out.display());
+            Failure::failed(anyhow::Error::new(error).context(context))
+        })?;
+        Ok(BuildResult { built, repos: assembled.repos, validated })
+    }
 }
 
 /// The built release.
@@ -123,36 +183,14 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     if !args.dir.is_dir() {
         return Err(Failure::usage(format!("there is no directory {}", args.dir.display())));
     }
-    let keys = args.sign.iter().map(|path| signing_key(path, &args.dir)).collect::<Result<Vec<_>, _>>()?;
+    let keys = args.options.sign.iter().map(|path| signing_key(path, &args.dir)).collect::<Result<Vec<_>, _>>()?;
     if is_inside(&args.out, &args.dir) {
         let text = format!("{} is inside the release and would become part of it", args.out.display());
         return Err(Failure::usage(text).hint("choose a directory outside of the release with --out"));
     }
-    let assembled = repositories::assemble(&args.dir, &args.repos, terminal).await?;
-    let spec = muster_release::check(&assembled.tree).map_err(|error| invalid_release(error, &args.dir))?;
-    let validated = match args.no_validate {
-        true => None,
-        false => {
-            Some(validation::validate_files(&assembled.tree, &spec, &args.repos.cache_dir(), &mut terminal.notes)?)
-        }
-    };
-    // Whole seconds: the serial has no finer resolution.
-    let now = Timestamp::from_second(terminal.now.as_second()).map_err(Failure::failed)?;
-    let label = ReleaseLabel {
-        version: args.version.clone(),
-        env: globals.env.clone().map_or(ReleaseEnv::Any, ReleaseEnv::from),
-        serial: args.serial.unwrap_or_else(|| u64::try_from(now.as_second()).unwrap_or_default()),
-        created: now,
-        expires: args.expires.map(|after| now.saturating_add(after)).transpose().map_err(Failure::failed)?,
-        previous: args.previous.clone(),
-    };
-    let built = release_files::build(&assembled.tree, &args.out, label, args.serial.is_some(), &keys);
-    let built = built.map_err(|error| {
-        let context = format!("cannot build the release into {}", args.out.display());
-        Failure::failed(anyhow::Error::new(error).context(context))
-    })?;
-    let output =
-        BuildOutput { validated: validated.filter(|files| *files > 0), ..output(built, &keys, &assembled.repos) };
+    let env = built_for(globals);
+    let target = BuildTarget { version: &args.version, env, min_serial: 0, out: &args.out };
+    let output = output(args.options.build(&args.dir, target, &keys, terminal).await?, &keys);
     terminal.out.answer(&output, |out| show(&output, out));
     if output.signed_by.is_empty() {
         terminal
@@ -162,7 +200,13 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     Ok(Exit::Yes)
 }
 
-fn output(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> BuildOutput {
+/// The environment of a release: the chosen one only, or any.
+pub(super) fn built_for(globals: &Globals) -> ReleaseEnv {
+    globals.env.clone().map_or(ReleaseEnv::Any, ReleaseEnv::from)
+}
+
+fn output(result: BuildResult, keys: &[SigningKey]) -> BuildOutput {
+    let BuildResult { built, repos, validated } = result;
     let BuiltRelease { bundle, manifest_file, manifest, packed, unchanged, .. } = built;
     BuildOutput {
         version: manifest.version,
@@ -178,7 +222,7 @@ fn output(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> 
         previous: manifest.previous,
         signed_by: keys.iter().map(|key| KeyInfo::new(key.public())).collect(),
         repos: repos.iter().map(repo_output).collect(),
-        validated: None,
+        validated: validated.filter(|files| *files > 0),
         bundle,
         manifest: manifest_file,
         unchanged,
@@ -221,7 +265,7 @@ fn show(output: &BuildOutput, out: &mut Out) {
     out.line(format_args!("manifest   {}", output.manifest.display()));
 }
 
-fn signing_key(path: &Path, release: &Path) -> Result<SigningKey, Failure> {
+pub(super) fn signing_key(path: &Path, release: &Path) -> Result<SigningKey, Failure> {
     if is_inside(path, release) {
         let text = format!("the private key {} is inside the release and would be sent to every node", path.display());
         return Err(Failure::usage(text).hint("move it elsewhere"));
