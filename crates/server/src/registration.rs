@@ -50,7 +50,7 @@ pub enum FirstVersion {
 pub enum RegisterError {
     #[error(
         "release {version} has changed since it was registered (it had digest {registered}, and has {found} now); a \
-         release never changes: copy it to a new version, or start over with another --state directory"
+         release never changes: copy it to a new version"
     )]
     ReleaseChanged { version: Version, registered: String, found: String },
     #[error("environment {env} cannot start with {asked}: its version is already {current}")]
@@ -90,17 +90,19 @@ pub async fn register(writer: &Writer, registration: &Registration) -> Result<Re
 }
 
 /// Registers with the nodes of a design, which becomes an applied revision. The registration's own nodes are ignored.
+///
+/// `remove_all` accepts a design that removes all nodes: the operator has chosen it.
 pub async fn register_design(
     writer: &Writer,
     registration: &Registration,
     design: DesignInput,
+    remove_all: bool,
     by: &Attribution,
 ) -> Result<RegistrationResult, RegisterError> {
     let env = &registration.env;
     let version = register_releases(writer, registration).await?;
     let before = writer.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
-    // The operator has chosen the environment file at start-up: a design without nodes is intended.
-    let options = ApplyOptions { shown: None, remove_all: true };
+    let options = ApplyOptions { shown: None, remove_all };
     let done = apply(writer, env, &Arc::new(design), options, by).await?;
     let change = compare(&before, &done.next.records());
     Ok(RegistrationResult { nodes: FleetChange { revision: Some(done.revision), ..change }, version })

@@ -21,3 +21,4 @@ mod runs;
 mod server_faults;
 mod server_start;
 mod up;
+mod watch;

@@ -106,7 +106,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         let key = signing_key(args.release_key.as_deref(), &state)?;
         project.build(server.app(), key).await?;
         let LoadedProject { registration, design, by, .. } = project;
-        register_design(server.app(), &registration, design, &by).await.map_err(Failure::failed)?;
+        register_design(server.app(), &registration, design, true, &by).await.map_err(Failure::failed)?;
     }
     let paths = SearchPaths::from_process().context("cannot announce the server").map_err(Failure::failed)?;
     let announcement = Announcement {

@@ -16,6 +16,7 @@ use muster_server::{
     App, Clock, ConnectionLimits, LeasePace, RegisterError, RegistrationResult, Server, ServerConfig, node_rows,
     register_design,
 };
+use muster_wire::client::Client;
 use muster_wire::operator::NodeRow;
 use thiserror::Error;
 use tokio::task::JoinSet;
@@ -28,6 +29,7 @@ use crate::process::{ServerAccess, blobs_in, store_in};
 use crate::project::{LoadedProject, signing_key};
 
 use super::Args;
+use super::take_over::drop_changed_releases;
 use crate::commands::fleet_progress::{FleetNode, FleetProgress, fleet_progress};
 
 /// A running server with its machines.
@@ -38,6 +40,8 @@ pub(super) struct LocalFleet {
     /// Nodes that are not in the design, whose machines were removed at the start.
     pub(super) released: Vec<NodeName>,
     pub(super) url: String,
+    /// A client of this server.
+    pub(super) client: Client,
     driver: Arc<LocalDriver>,
     machines: JoinSet<()>,
     pub(super) server: JoinSet<std::io::Result<()>>,
@@ -85,10 +89,14 @@ impl LocalFleet {
             puppet: None,
             check_ports: project.releases.iter().flat_map(|(_, release)| release.check_ports.clone()).collect(),
         };
+        let client = Client::with_token(&url, Some(&access.token)).map_err(Failure::from)?;
+        if args.watch {
+            drop_changed_releases(&mut project, &app);
+        }
         project.build(&app, key).await?;
         let LoadedProject { registration, design, by, .. } = project;
         let driver = Arc::new(LocalDriver::open(config).map_err(Failure::failed)?);
-        let registered = match register_design(&app, &registration, design, &by).await {
+        let registered = match register_design(&app, &registration, design, true, &by).await {
             // Only this process can remove the machines of the environment.
             Err(error @ RegisterError::Destroying { .. }) => {
                 notes.note(format_args!("{error}; this process removes its nodes first"));
@@ -110,6 +118,7 @@ impl LocalFleet {
             registered,
             released,
             url,
+            client,
             driver,
             machines,
             server: serving,
@@ -201,13 +210,17 @@ fn recorded_nodes(app: &App, env: &EnvName) -> BTreeSet<NodeName> {
     fleets.get(env).into_iter().flat_map(|fleet| fleet.recorded()).map(|(name, ..)| name.clone()).collect()
 }
 
-fn registration_failure(error: RegisterError) -> Failure {
+pub(super) fn registration_failure(error: RegisterError) -> Failure {
     let hint = match &error {
         RegisterError::HasVersion { asked, .. } => {
             Some(format!("omit --first-version, and run `muster trigger-update {asked}` when the fleet is up"))
         }
-        RegisterError::ReleaseChanged { .. }
-        | RegisterError::Restoring { .. }
+        RegisterError::ReleaseChanged { .. } => Some(
+            "`muster up --watch` takes changed releases over as development versions; `muster up --fresh` forgets the \
+             registered ones"
+                .to_owned(),
+        ),
+        RegisterError::Restoring { .. }
         | RegisterError::Destroying { .. }
         | RegisterError::Store(_)
         | RegisterError::Record(_)

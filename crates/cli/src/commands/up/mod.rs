@@ -1,11 +1,14 @@
 //! `muster up`: starts a local fleet from a project directory and shows how its nodes converge.
 
 mod fleet;
+mod fresh;
+mod take_over;
 mod view;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,6 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::args::Globals;
 use crate::args::store::StoreArgs;
+use crate::connect::STATE_DIR;
 use crate::failure::{Exit, Failure};
 use crate::output::{LiveLines, Out, Terminal, age, node_table};
 use crate::process::{Signals, log_to_file, state_dir};
@@ -26,7 +30,10 @@ use crate::project;
 
 use self::fleet::LocalFleet;
 pub(super) use self::fleet::check_all_off;
+use self::fresh::forget_state;
+use self::take_over::ProjectFollower;
 use self::view::FleetTranscript;
+use self::watch::ProjectWatch;
 use crate::commands::fleet_progress::FleetProgress;
 
 /// Time between two updates of ages on the screen. All other changes are shown at once.
@@ -39,6 +46,11 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Starts an embedded store (or uses the etcd of --store), the server on a Unix socket and a loopback address, and one agent per
 /// node of the environment, each with a directory and an address of its own. Shows how the nodes converge, and runs until Ctrl-C,
 /// which stops every agent and its processes. The state is kept: the next `muster up` continues from there.
+///
+/// With --watch it follows the files of the project. A save is checked and taken over: releases that are new or have changed are
+/// built and signed, and all nodes update to the last of them at once; a changed design is applied. A registered release never
+/// changes, so the version of saved content is a development version such as v1-dev.1a2b3c4d, with the digest of the content. A
+/// save with errors prints them and changes nothing.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -49,6 +61,8 @@ Exit codes:
 Examples:
   muster up examples/quickstart             start the fleet and keep it running
   muster up examples/quickstart --once      start the fleet, validate all nodes, and stop it
+  muster up shop --watch                    take changes over whenever a file is saved
+  muster up shop --fresh                    forget the state of the last `muster up`, except for keys
   muster up examples/quickstart --store etcd://127.0.0.1:2379
                                             keep the state in etcd
   muster status                             in another terminal: the state of all nodes
@@ -62,6 +76,15 @@ pub struct Args {
     /// With --once: maximum time to wait
     #[arg(long, value_name = "TIME", default_value = "15m", requires = "once")]
     timeout: jiff::SignedDuration,
+    /// Take changes of the project over whenever files are saved
+    #[arg(long, conflicts_with = "once")]
+    watch: bool,
+    /// Remove the state of the last `muster up` first, except for keys; asks for confirmation
+    #[arg(long, conflicts_with = "store")]
+    fresh: bool,
+    /// With --fresh: remove the state without asking
+    #[arg(short, long, requires = "fresh")]
+    yes: bool,
     /// First version of a new environment; refused for an environment with another version [default: the lowest]
     #[arg(long, value_name = "VERSION")]
     first_version: Option<Version>,
@@ -92,8 +115,19 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let began = terminal.now;
     let epoch = u64::try_from(began.as_second()).unwrap_or(0);
     let first = args.first_version.as_ref();
+    let chosen = std::path::absolute(globals.state.as_deref().unwrap_or(Path::new(STATE_DIR)));
+    let chosen = chosen.context("cannot determine the state directory").map_err(Failure::failed)?;
+    // Before the project is read: no change is missed.
+    let watch = args.watch.then(|| ProjectWatch::open(&args.dir, &chosen));
     // First: an invalid project leaves no files behind.
     let project = project::load(&args.dir, globals.env.as_ref(), first, epoch, !args.no_validate, &mut terminal.notes)?;
+    let mut follower = match watch {
+        Some(watch) => Some(ProjectFollower::new(watch.map_err(Failure::failed)?, &project)),
+        None => None,
+    };
+    if args.fresh {
+        forget_state(&chosen, args.yes, &mut terminal.notes).await?;
+    }
     let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
     let log = state.join("server.log");
     let logged = log_to_file(&log).with_context(|| format!("cannot log to {}", log.display()));
@@ -106,7 +140,10 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         // The agents are started last: there is nothing to stop yet.
         () = signals.recv() => return Ok(Exit::Yes),
     };
-    let shown = show(args, &mut fleet, &mut signals, terminal, began).await;
+    if let Some(follower) = &mut follower {
+        follower.compare(&fleet);
+    }
+    let shown = show(args, &state, &mut fleet, &mut follower, &mut signals, terminal, began).await;
     terminal.notes.progress("stopping the agents and their processes …");
     let stopped = fleet.stop().await;
     terminal.notes.end_progress();
@@ -128,7 +165,9 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
 /// Shows the fleet until a signal arrives, or with `--once` until the result is final.
 async fn show(
     args: &Args,
+    state: &Path,
     fleet: &mut LocalFleet,
+    follower: &mut Option<ProjectFollower>,
     signals: &mut Signals,
     terminal: &mut Terminal,
     began: Timestamp,
@@ -141,7 +180,7 @@ async fn show(
     let mut timer = ProgressTimer::new(args);
     let mut frames = interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut announced = false;
+    let (mut announced, mut is_first, mut is_broken) = (false, true, false);
     let mut held_by: Option<ControllerRecord> = None;
     loop {
         steps.mark_unchanged();
@@ -157,11 +196,23 @@ async fn show(
         if timer.is_final(progress, &rows) && !announced {
             announced = true;
             view.finish(&rows);
-            let exit = conclude(progress, &rows, fleet, terminal, clock.now());
+            if !std::mem::take(&mut is_first) {
+                conclude(progress, &rows, fleet, terminal);
+                continue;
+            }
+            terminal.out.gap();
+            terminal.out.table(node_table(&rows, clock.now()));
+            terminal.out.gap();
+            let exit = conclude(progress, &rows, fleet, terminal);
+            terminal.out.line(format_args!("API: {}", fleet.url));
+            terminal.out.flush();
             if args.once {
                 return Ok(exit);
             }
             terminal.out.line("Ctrl-C stops the fleet and keeps its state.");
+            if follower.is_some() {
+                terminal.out.line(format_args!("Saved changes in {} are taken over.", args.dir.display()));
+            }
             terminal.out.flush();
         }
         tokio::select! {
@@ -170,11 +221,40 @@ async fn show(
             _ = connections.changed() => {}
             // For ages on the screen, and for the times at which a fleet counts as stuck or late.
             _ = frames.tick(), if view.is_live() || (!announced && timer.needs_ticks()) => {}
+            saved = next_save(follower.as_mut()) => {
+                let follower = saved?;
+                view.finish(&rows);
+                terminal.out.flush();
+                match follower.take_over(args, state, fleet, &mut terminal.notes).await {
+                    // After an error the operator expects an answer.
+                    Ok(None) if std::mem::take(&mut is_broken) => terminal.out.line("saved: no change"),
+                    Ok(None) => {}
+                    Ok(Some(text)) => {
+                        is_broken = false;
+                        let seconds = clock.now().duration_since(began).as_secs_f64();
+                        terminal.out.line(format_args!("{seconds:6.1}s  saved: {text}"));
+                        (announced, timer) = (false, ProgressTimer::new(args));
+                    }
+                    Err(failure) => {
+                        is_broken = true;
+                        terminal.notes.failure(&failure);
+                        terminal.notes.note("nothing was changed: correct the files and save again");
+                    }
+                }
+            }
             ended = fleet.server.join_next() => {
                 let why = format!("{ended:?}");
                 return Err(Failure::failed(anyhow::anyhow!("the server stopped: {why}")));
             }
         }
+    }
+}
+
+/// Waits for a save, for ever without `--watch`.
+async fn next_save(follower: Option<&mut ProjectFollower>) -> Result<&mut ProjectFollower, Failure> {
+    match follower {
+        Some(follower) => follower.saved().await.map(|()| follower),
+        None => std::future::pending().await,
     }
 }
 
@@ -291,17 +371,8 @@ fn note_holder(holder: Option<&ControllerRecord>, now: Timestamp, terminal: &mut
     }
 }
 
-/// Prints the result: the table of nodes, and the reasons of a failure.
-fn conclude(
-    progress: FleetProgress,
-    rows: &[NodeRow],
-    fleet: &LocalFleet,
-    terminal: &mut Terminal,
-    now: Timestamp,
-) -> Exit {
-    terminal.out.gap();
-    terminal.out.table(node_table(rows, now));
-    terminal.out.gap();
+/// Prints the result, and the reasons of a failure.
+fn conclude(progress: FleetProgress, rows: &[NodeRow], fleet: &LocalFleet, terminal: &mut Terminal) -> Exit {
     let exit = match progress {
         FleetProgress::Validated => {
             let versions = versions(rows);
@@ -329,7 +400,6 @@ fn conclude(
             terminal.out.line(format_args!("  {}: {why}", row.node));
         }
     }
-    terminal.out.line(format_args!("API: {}", fleet.url));
     terminal.out.flush();
     exit
 }
