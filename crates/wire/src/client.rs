@@ -24,8 +24,8 @@ use thiserror::Error;
 use crate::backup::{self, RestoreQuery, RestoreResponse};
 use crate::doctor::{DoctorReport, ReplicaReport};
 use crate::operator::{
-    CurrentVersion, EnvironmentRow, EnvironmentStatus, MIN_REVISION, NodeDetail, NodeRow, Page, RunDetail,
-    RunningVersions, ServiceRow, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
+    CurrentVersion, EnvironmentChange, EnvironmentRow, EnvironmentStatus, MIN_REVISION, NodeDetail, NodeRow, Page,
+    RunDetail, RunningVersions, ServiceRow, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
 };
 use crate::problem::Problem;
 use crate::runs::FailureList;
@@ -179,6 +179,19 @@ impl Client {
     ) -> Result<RestoreResponse, ClientError> {
         let request = self.http.post(format!("{}/v1/envs/{env}/restore", self.origin)).query(&query);
         self.send(request.header("content-type", backup::MEDIA_TYPE).body(backup)).await
+    }
+
+    /// Waits until something has changed since `after`, at most for this time. Without `after` it returns at once.
+    pub async fn wait_for_change(
+        &self,
+        env: &EnvName,
+        after: Option<&str>,
+        wait: Duration,
+    ) -> Result<EnvironmentChange, ClientError> {
+        let mut pairs = vec![("wait_seconds", wait.as_secs().to_string())];
+        pairs.extend(after.map(|after| ("after", after.to_owned())));
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/changes"));
+        self.send(request.timeout(ANSWER + wait).query(&pairs)).await
     }
 
     pub async fn status(&self, env: &EnvName) -> Result<EnvironmentStatus, ClientError> {

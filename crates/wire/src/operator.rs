@@ -101,6 +101,14 @@ pub struct DestroyResponse {
     pub revision: Revision,
 }
 
+/// Position in the changes of an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EnvironmentChange {
+    /// To be sent as `after` of the next request. Only the server that returned it understands it.
+    pub cursor: String,
+    pub revision: Revision,
+}
+
 /// Status of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnvironmentStatus {

@@ -28,6 +28,7 @@ mod up;
 mod verify_hosts;
 mod version;
 mod versions;
+mod watch;
 
 use std::future::Future;
 

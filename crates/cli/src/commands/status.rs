@@ -1,16 +1,21 @@
 //! `muster status`: shows an environment's versions, nodes, rollout, pauses and problems on one screen.
 
+use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::node::status::NodeState;
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::RolloutPhase;
-use muster_wire::operator::EnvironmentStatus;
+use muster_wire::operator::{EnvironmentStatus, NodeRow};
 use muster_wire::rollout::RolloutBrief;
 
 use crate::args::{Globals, NodeFilter, node_filter_help};
+use crate::commands::watch::{WatchedAnswer, watch};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Out, Terminal, count, node_table, text};
+
+/// Nodes in a line of `--watch`.
+const SUMMARY_NODES: usize = 5;
 
 /// Show an environment on one screen: states, versions, the rollout, and nodes that are not validated with the reason
 #[derive(Clone, Debug, clap::Args)]
@@ -23,23 +28,73 @@ Exit codes:
 
 Examples:
   muster status
+  muster status --watch
   muster status --env staging
   muster status role=web label.rack=r1
   muster status -o json | jq .counts"))]
 pub struct Args {
     #[command(flatten)]
     filter: NodeFilter,
+    /// Show every change until Ctrl-C: redrawn on a terminal, one line per change elsewhere
+    #[arg(long)]
+    watch: bool,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
+    if args.watch {
+        let (filter, transcript) =
+            (args.filter.text(), StatusTranscript { began: terminal.now, printed: String::new() });
+        let request = async |session: &Session| session.client().status_of(&session.env, &filter).await;
+        return watch(session, globals, terminal, transcript, request).await;
+    }
     let status = session.map_err(session.client().status_of(&session.env, &args.filter.text()).await)?;
     let now = terminal.now;
     terminal.out.answer(&status, |out| show(&status, now, out));
     Ok(Exit::Yes)
 }
 
-fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
+/// The last printed line of `--watch` in a pipe.
+pub(super) struct StatusTranscript {
+    began: Timestamp,
+    printed: String,
+}
+
+impl WatchedAnswer for EnvironmentStatus {
+    type Transcript = StatusTranscript;
+
+    fn show(&self, now: Timestamp, out: &mut Out) {
+        show(self, now, out);
+    }
+
+    fn changes(&self, transcript: &mut StatusTranscript, now: Timestamp) -> Vec<String> {
+        let line = summary(self);
+        if line == transcript.printed {
+            return Vec::new();
+        }
+        let seconds = now.duration_since(transcript.began).as_secs_f64();
+        transcript.printed.clone_from(&line);
+        vec![format!("{seconds:6.1}s  {line}")]
+    }
+}
+
+/// "quickstart v1: 2 validated, 2 pending; web1 pending: waiting for role db: 0 of 1 active; …", without times.
+fn summary(status: &EnvironmentStatus) -> String {
+    let version = status.desired.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+    let node = |row: &NodeRow| {
+        let why = row.reason.as_ref().map(|why| format!(": {}", text::one_line(&why.to_string()))).unwrap_or_default();
+        format!("{} {}{why}", row.node, row.state.as_str())
+    };
+    let mut parts = vec![format!("{}{version}: {}", status.env, counts(status))];
+    parts.extend(status.blockers.iter().take(SUMMARY_NODES).map(node));
+    let hidden = status.blocked.saturating_sub(SUMMARY_NODES);
+    if hidden > 0 {
+        parts.push(format!("and {}", count(hidden, "more node")));
+    }
+    parts.join("; ")
+}
+
+fn show(status: &EnvironmentStatus, now: Timestamp, out: &mut Out) {
     if let Some(since) = status.store_unreachable_since {
         let (at, revision) = (since.strftime("%H:%M:%S"), status.revision);
         out.line(format_args!("store: unreachable since {at} UTC; this is the state of revision {revision}"));
@@ -179,7 +234,7 @@ fn show_pauses(status: &EnvironmentStatus, out: &mut Out) {
 }
 
 /// Nodes that leave the environment, with the reason that they are still there.
-fn show_leaving(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
+fn show_leaving(status: &EnvironmentStatus, now: Timestamp, out: &mut Out) {
     if status.leaving.is_empty() {
         return;
     }

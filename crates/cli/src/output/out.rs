@@ -1,7 +1,9 @@
 //! Writes the answer of a command to standard output, as a table, JSON or YAML.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::rc::Rc;
 
 use anstream::{AutoStream, ColorChoice};
 use muster_wire::output::{ListOutput, ObjectOutput};
@@ -99,6 +101,28 @@ impl Out {
         self.line("");
     }
 
+    /// The lines of the form for people, for a screen of this width.
+    pub fn lines(width: Option<u16>, write: impl FnOnce(&mut Self)) -> Vec<String> {
+        let screen = ScreenBuffer::default();
+        let mut out = Self::new(Box::new(screen.clone()), OutputFormat::Table, width);
+        write(&mut out);
+        out.flush();
+        let text = String::from_utf8_lossy(&screen.0.take()).into_owned();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    pub fn width(&self) -> Option<u16> {
+        self.width
+    }
+
+    /// True if the reader has closed the pipe, or a write has failed.
+    pub fn is_closed(&self) -> bool {
+        match self.state {
+            State::Open => false,
+            State::Closed | State::Failed(_) => true,
+        }
+    }
+
     /// True if standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.width.is_some()
@@ -141,6 +165,20 @@ impl Out {
 
     fn fail(&mut self, error: anyhow::Error) {
         self.state = State::Failed(Failure::cannot_tell(error.context("cannot write the answer to standard output")));
+    }
+}
+
+/// A screen in memory.
+#[derive(Clone, Default)]
+struct ScreenBuffer(Rc<RefCell<Vec<u8>>>);
+
+impl Write for ScreenBuffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

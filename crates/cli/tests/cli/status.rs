@@ -6,7 +6,7 @@ use muster_core::node::status::Activity;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 
-use crate::fixture::{Fleet, Machine, node, shown};
+use crate::fixture::{Fleet, Machine, node, read_terminal, shown, terminal};
 use crate::snapshot;
 
 #[tokio::test]
@@ -217,4 +217,98 @@ async fn unreachable_store_is_shown_with_the_revision() {
     let text = shown(&child.wait_with_output().await.unwrap());
     let first = "exit 0\n--- stdout\nstore: unreachable since 12:01:03 UTC; this is the state of revision 7\n\n";
     assert_eq!(text, format!("{first}prod: all 2 nodes validated at v1\n"));
+}
+
+/// A command whose output is read line by line.
+struct Watched {
+    child: tokio::process::Child,
+    lines: tokio::io::Lines<tokio::io::BufReader<tokio::process::ChildStdout>>,
+}
+
+impl Watched {
+    fn start(fleet: &Fleet, args: &[&str]) -> Self {
+        let mut child = fleet.machine.muster(args).spawn().unwrap();
+        let lines = tokio::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Reads until a line ends with this text.
+    async fn expect(&mut self, end: &str) {
+        let mut seen = Vec::new();
+        while let Some(line) = self.lines.next_line().await.unwrap() {
+            if line.ends_with(end) {
+                return;
+            }
+            seen.push(line);
+        }
+        panic!("{end:?} was not printed: {seen:#?}");
+    }
+
+    async fn interrupt(mut self) {
+        let pid = rustix::process::Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert_eq!(self.child.wait().await.unwrap().code(), Some(0));
+    }
+}
+
+fn applying() -> Activity {
+    let (run, version) = (muster_core::names::RunId::new("run-7").unwrap(), crate::fixture::version("v1"));
+    Activity::Applying { run, version, since: jiff::Timestamp::now() }
+}
+
+#[tokio::test]
+async fn watched_status_prints_a_line_per_change() {
+    let mut fleet = Fleet::start_with(Machine::new(), &[("db1", "db"), ("web1", "web")]).await;
+    let mut status = Watched::start(&fleet, &["status", "--watch"]);
+    let mut nodes = Watched::start(&fleet, &["node", "list", "--watch", "role=db"]);
+    let mut open = Watched::start(&fleet, &["node", "list", "--watch", "state!=validated"]);
+    for watched in [&mut status, &mut nodes, &mut open] {
+        watched.expect("its agent is not connected").await;
+    }
+    fleet.connect("db1", applying()).await;
+    nodes.expect("db1  applying v1").await;
+    status.expect("db1 applying: run run-7 is in progress").await;
+    fleet.client.activity(&fleet.env, &node("db1"), &Activity::Idle).await.unwrap();
+    fleet.validate("db1", 1).await;
+    nodes.expect("db1  validated v1").await;
+    open.expect("db1   no longer matches").await;
+    for watched in [status, nodes, open] {
+        watched.interrupt().await;
+    }
+}
+
+#[tokio::test]
+async fn watched_answer_is_a_json_document_per_change() {
+    let mut fleet = Fleet::start_with(Machine::new(), &[("db1", "db")]).await;
+    let mut nodes = Watched::start(&fleet, &["node", "list", "--watch", "-o", "json"]);
+    nodes.expect(r#""node": "db1","#).await;
+    fleet.connect("db1", applying()).await;
+    nodes.expect(r#": "applying","#).await;
+    nodes.interrupt().await;
+}
+
+#[tokio::test]
+async fn watched_nodes_are_redrawn_on_a_terminal() {
+    let fleet = Fleet::halfway().await;
+    let (mut reader, terminal) = terminal();
+    let mut command = fleet.machine.muster(&["node", "list", "--watch"]);
+    command.env("TERM", "xterm").stdout(terminal.try_clone().unwrap()).stderr(terminal);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let reading = tokio::task::spawn_blocking(move || {
+        let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+        while !String::from_utf8_lossy(&text).contains("lb1") {
+            let read = std::io::Read::read(&mut reader, &mut piece).unwrap();
+            text.extend_from_slice(&piece[..read]);
+        }
+        (reader, String::from_utf8_lossy(&text).into_owned())
+    });
+    let (reader, screen) = reading.await.unwrap();
+    assert!(screen.contains("NODE"), "{screen}");
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    // The last screen stays.
+    let rest = tokio::task::spawn_blocking(move || read_terminal(reader)).await.unwrap();
+    assert_eq!(child.wait().await.unwrap().code(), Some(0));
+    assert!(rest.contains("web2"), "{rest}");
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
 use muster_core::fleet::{DestroyRecord, Fleet};
@@ -14,12 +15,12 @@ use muster_core::node::status::NodeState;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::CommitOutcome;
 use muster_wire::operator::{
-    DesignRevisions, DestroyResponse, EnvironmentDetail, EnvironmentRow, EnvironmentStatus, MAX_BLOCKERS, NodeRow,
-    Page, RoleRow,
+    DesignRevisions, DestroyResponse, EnvironmentChange, EnvironmentDetail, EnvironmentRow, EnvironmentStatus,
+    MAX_BLOCKERS, MAX_WAIT_SECONDS, NodeRow, Page, RoleRow,
 };
 use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use utoipa::IntoParams;
 
 use crate::api::error::ApiError;
@@ -223,6 +224,50 @@ pub(crate) async fn environment_status(
         }
     })?;
     Ok(Json(status))
+}
+
+/// Changes within this time are one change.
+const PACE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ChangesQuery {
+    /// Cursor of the last response. Without it the response is sent at once.
+    after: Option<String>,
+    /// Longest wait for a change, in seconds; at most 60.
+    #[serde(default)]
+    wait_seconds: u64,
+}
+
+/// Waits until the environment has changed: its keys, or the connections and activities of the agents of this server.
+///
+/// A change is a hint to read again. Activities of agents of other servers are no changes.
+#[utoipa::path(get, path = "/v1/envs/{env}/changes", params(("env" = String, Path), ChangesQuery),
+    responses((status = 200, body = EnvironmentChange)))]
+pub(crate) async fn wait_for_change(
+    State(reader): State<Reader>,
+    State(agents): State<Agents>,
+    scope: Scope,
+    query: Result<Query<ChangesQuery>, QueryRejection>,
+) -> Result<Json<EnvironmentChange>, ApiError> {
+    let Query(ChangesQuery { after, wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(MAX_WAIT_SECONDS));
+    let (mut steps, mut activities) = (reader.view.subscribe(), agents.hub.subscribe());
+    loop {
+        let activity = *activities.borrow_and_update();
+        steps.mark_unchanged();
+        let revision = scope.read(&reader, |fleet| fleet.revision)?;
+        let cursor = format!("{revision}.{activity}");
+        if after.as_ref() != Some(&cursor) || Instant::now() >= deadline {
+            return Ok(Json(EnvironmentChange { cursor, revision }));
+        }
+        tokio::select! {
+            _ = steps.changed() => sleep(PACE).await,
+            _ = activities.changed() => sleep(PACE).await,
+            () = sleep_until(deadline) => {}
+            () = reader.stopping() => return Err(ApiError::stopping()),
+        }
+    }
 }
 
 /// Sort key: nodes that need an operator first.

@@ -45,6 +45,7 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(environments::list_environments))
         .routes(routes!(environments::show_environment, environments::destroy_environment))
         .routes(routes!(environments::environment_status))
+        .routes(routes!(environments::wait_for_change))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::show_node))
         .routes(routes!(nodes::list_failures))

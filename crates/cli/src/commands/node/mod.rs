@@ -5,10 +5,15 @@ pub(super) mod run;
 mod run_many;
 pub(super) mod show;
 
+use jiff::Timestamp;
+use muster_wire::operator::{NodeRow, Page};
+
 use crate::args::{Globals, NodeFilter, node_filter_help};
+use crate::commands::up::FleetTranscript;
+use crate::commands::watch::{WatchedAnswer, watch};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{Terminal, node_table};
+use crate::output::{Out, Terminal, node_table};
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -29,15 +34,37 @@ Exit codes:
 
 Examples:
   muster node list
+  muster node list --watch state!=validated
   muster node list role=web state!=validated
   muster node list label.rack=r1,r2 -o json | jq -r '.items[].node'"))]
 pub struct ListArgs {
     #[command(flatten)]
     filter: NodeFilter,
+    /// Show every change until Ctrl-C: redrawn on a terminal, one line per change elsewhere
+    #[arg(long)]
+    watch: bool,
+}
+
+impl WatchedAnswer for Page<NodeRow> {
+    type Transcript = FleetTranscript;
+
+    fn show(&self, now: Timestamp, out: &mut Out) {
+        out.table(node_table(&self.items, now));
+    }
+
+    fn changes(&self, transcript: &mut FleetTranscript, now: Timestamp) -> Vec<String> {
+        transcript.changes(&self.items, now)
+    }
 }
 
 pub(super) async fn list(args: &ListArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
+    if args.watch {
+        let (filter, transcript) =
+            (args.filter.text(), FleetTranscript::of_list(terminal.now, !args.filter.is_empty()));
+        let request = async |session: &Session| session.client().nodes_of(&session.env, &filter).await;
+        return watch(session, globals, terminal, transcript, request).await;
+    }
     let page = session.map_err(session.client().nodes_of(&session.env, &args.filter.text()).await)?;
     let now = terminal.now;
     let none = page.items.is_empty();

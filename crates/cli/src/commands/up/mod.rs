@@ -32,7 +32,7 @@ use self::fleet::LocalFleet;
 pub(super) use self::fleet::check_all_off;
 use self::fresh::forget_state;
 use self::take_over::ProjectFollower;
-use self::view::FleetTranscript;
+pub(super) use self::view::FleetTranscript;
 use self::watch::ProjectWatch;
 use crate::commands::fleet_progress::FleetProgress;
 

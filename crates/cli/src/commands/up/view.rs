@@ -68,14 +68,25 @@ pub(super) fn live_lines(rows: &[NodeRow], now: Timestamp) -> Vec<String> {
 
 /// Prints each change once, with the time since the start.
 #[derive(Debug)]
-pub(super) struct FleetTranscript {
+pub(in crate::commands) struct FleetTranscript {
     began: Timestamp,
     printed: BTreeMap<NodeName, String>,
+    /// Prints all states, also those that last for milliseconds when a fleet starts.
+    all_states: bool,
+    /// The text for a node that is missing now.
+    missing: &'static str,
 }
 
 impl FleetTranscript {
     pub(super) fn new(began: Timestamp) -> Self {
-        Self { began, printed: BTreeMap::new() }
+        let missing = "gone: its machine was released";
+        Self { began, printed: BTreeMap::new(), all_states: false, missing }
+    }
+
+    /// For a list of nodes, which a filter may limit.
+    pub(in crate::commands) fn of_list(began: Timestamp, is_filtered: bool) -> Self {
+        let missing = if is_filtered { "no longer matches" } else { "is no longer in the environment" };
+        Self { all_states: true, missing, ..Self::new(began) }
     }
 
     /// Records the current state without printing it.
@@ -84,18 +95,19 @@ impl FleetTranscript {
     }
 
     /// The lines of nodes that have changed.
-    pub(super) fn changes(&mut self, rows: &[NodeRow], now: Timestamp) -> Vec<String> {
+    pub(in crate::commands) fn changes(&mut self, rows: &[NodeRow], now: Timestamp) -> Vec<String> {
         let width = rows.iter().map(|row| row.node.as_str().len()).max().unwrap_or(0);
         let seconds = now.duration_since(self.began).as_secs_f64();
         let mut lines = Vec::new();
         let gone = |name: &NodeName| !rows.iter().any(|row| row.node == *name);
         for name in self.printed.keys().filter(|name| gone(name)).cloned().collect::<Vec<_>>() {
-            lines.push(format!("{seconds:6.1}s  {name:width$}  gone: its machine was released"));
+            lines.push(format!("{seconds:6.1}s  {name:width$}  {}", self.missing));
             self.printed.remove(&name);
         }
         for row in rows {
             let text = node_line(row);
             let is_news = match row.state {
+                _ if self.all_states => true,
                 // These states last for milliseconds only, before the first connection and before a run.
                 NodeState::Outdated => false,
                 NodeState::Silent => self.printed.contains_key(&row.node),
