@@ -389,8 +389,18 @@ async fn destroy_asks_for_the_name_on_a_terminal() {
 }
 
 #[tokio::test]
+async fn apply_without_a_version_ends_at_once() {
+    let fleet = server().await;
+    // Without a driver no machines are provisioned, and without a version agents have nothing to run.
+    let text = fleet.muster(&["env", "apply", "lab", "site"]).await;
+    assert!(text.starts_with("exit 0\n") && text.contains("lab follows design 1"), "{text}");
+    assert!(text.contains("note: the environment has no version yet"), "{text}");
+}
+
+#[tokio::test]
 async fn apply_timeout_lists_unconverged_nodes() {
     let fleet = server().await;
+    fleet.register("lab", &[]).await;
     // Without a driver no machines are provisioned.
     snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--timeout", "0s", "-q"]).await, @"
     exit 1

@@ -48,7 +48,8 @@ wrong one. `muster env destroy` removes an environment.
 A plan that removes nodes asks for confirmation, unless it was saved before; without a terminal --yes is required.
 
 Nodes to be removed are drained before they are stopped. Without --no-wait the command waits until new and changed nodes are \
-validated and removed nodes are gone, or until no node makes progress. Not waiting, or Ctrl-C, does not stop the change.
+validated and removed nodes are gone, or until no node makes progress. It does not wait for nodes of an environment \
+without a version. Not waiting, or Ctrl-C, does not stop the change.
 
 Exit codes:
   0   done, or there were no changes
@@ -199,7 +200,8 @@ fn show_result(env: &EnvName, output: &ApplyOutput, terminal: &mut Terminal) {
 fn note_unconverged(convergence: &Convergence, notes: &mut Notes) {
     if convergence.no_version {
         notes.note(
-            "the environment has no version yet, and its nodes have nothing to run: muster trigger-update VERSION",
+            "the environment has no version yet, and its nodes have nothing to run: `muster release push DIR`, then `muster \
+             trigger-update VERSION`",
         );
     } else if convergence.stuck {
         notes.note("these nodes are stuck; `muster node show NODE` shows the reason");
@@ -292,7 +294,10 @@ fn convergence(plan: &DesignPlan, rows: Vec<NodeRow>) -> Convergence {
             (NodeAction::Create | NodeAction::Change, None) => convergence.unseen.push(node.node.clone()),
         }
     }
-    let has_no_version = |row: &NodeRow| matches!(row.reason, Some(Reason::NoVersion));
+    // A node without a machine that starts, or without an agent, never gets as far as the reason.
+    let has_no_version = |row: &NodeRow| {
+        matches!(row.reason, Some(Reason::NoVersion)) || (row.desired.is_none() && row.state == NodeState::Silent)
+    };
     let only_missing =
         convergence.unseen.is_empty() && convergence.leaving.is_empty() && !convergence.missing.is_empty();
     convergence.converged =
@@ -329,7 +334,7 @@ fn first_open(convergence: &Convergence) -> String {
 mod tests {
     use jiff::Timestamp;
     use muster_core::design::plan::{DocumentTotals, NodePlan, PlanBase, Totals};
-    use muster_core::names::Role;
+    use muster_core::names::{Role, Version};
     use muster_core::node::liveness::Link;
 
     use super::*;
@@ -377,7 +382,11 @@ mod tests {
         let failed = || row("web1", NodeState::Failed, Some(Reason::NotValidated));
         let validated = |name: &str| row(name, NodeState::Validated, None);
         let no_version = |name: &str| row(name, NodeState::Outdated, Some(Reason::NoVersion));
+        let silent = |name: &str| row(name, NodeState::Silent, Some(Reason::Silent));
+        let with_version = NodeRow { desired: Some(Version::new("v1").unwrap()), ..silent("web1") };
         let table = [
+            ("no version, no agent", plan(&[("web1", Create)]), vec![silent("web1")], false, true),
+            ("a version, no agent", plan(&[("web1", Create)]), vec![with_version], false, false),
             ("kept nodes do not count", plan(&[("web1", Keep)]), vec![failed()], true, false),
             ("new and validated", plan(&[("web2", Create)]), vec![failed(), validated("web2")], true, false),
             ("new and not seen yet", plan(&[("web2", Create)]), vec![], false, false),
