@@ -152,6 +152,7 @@ impl From<ClientError> for Failure {
 /// The exit code for a request that the server refused.
 fn refusal_exit(code: ProblemCode) -> Exit {
     match code {
+        ProblemCode::InvalidFilter => Exit::Usage,
         ProblemCode::InvalidRequest
         | ProblemCode::Unauthenticated
         | ProblemCode::Forbidden

@@ -46,6 +46,8 @@ pub struct Problem {
 pub enum ProblemCode {
     /// Path, query or body are not valid.
     InvalidRequest,
+    /// The filter of a list is not valid: its syntax, a key, or a value that never matches.
+    InvalidFilter,
     /// The request has no token, or not the token of this server.
     Unauthenticated,
     /// The server refuses the client: another user on its Unix socket, or a web page.
@@ -120,7 +122,7 @@ pub enum ProblemCode {
 impl ProblemCode {
     pub fn status(self) -> u16 {
         match self {
-            ProblemCode::InvalidRequest => 400,
+            ProblemCode::InvalidRequest | ProblemCode::InvalidFilter => 400,
             ProblemCode::Unauthenticated => 401,
             ProblemCode::Forbidden => 403,
             ProblemCode::UnsupportedMediaType => 415,
@@ -159,6 +161,7 @@ impl ProblemCode {
     pub fn title(self) -> &'static str {
         match self {
             ProblemCode::InvalidRequest => "The request is not valid",
+            ProblemCode::InvalidFilter => "The filter is not valid",
             ProblemCode::Unauthenticated => "The request is not authenticated",
             ProblemCode::Forbidden => "The client is not allowed",
             ProblemCode::UnsupportedMediaType => "The media type is not supported",

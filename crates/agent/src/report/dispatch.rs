@@ -124,9 +124,11 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
     };
     match code {
         // The answer would always be the same, and the report would block all later ones.
-        ProblemCode::InvalidRequest | ProblemCode::UnknownVersion | ProblemCode::UnknownRun | ProblemCode::TooLarge => {
-            ReportDisposition::Refuse
-        }
+        ProblemCode::InvalidRequest
+        | ProblemCode::InvalidFilter
+        | ProblemCode::UnknownVersion
+        | ProblemCode::UnknownRun
+        | ProblemCode::TooLarge => ReportDisposition::Refuse,
         // The design, the environment or the store may become available, and the token may be corrected.
         ProblemCode::Unauthenticated
         | ProblemCode::Forbidden

@@ -23,8 +23,9 @@ const SUMMARY_NODES: usize = 5;
 
 Exit codes:
   0   success, independent of the state; `verify-hosts` and `failures` return a verdict
-  1   the environment does not exist, or the filter is invalid
+  1   the environment does not exist
   2   unknown: the server cannot be reached, or is not up to date
+  64  the filter is invalid
 
 Examples:
   muster status

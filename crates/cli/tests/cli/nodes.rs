@@ -368,23 +368,26 @@ async fn status_counts_the_matching_nodes() {
 async fn invalid_filter_has_a_hint() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["node", "list", "role=web", "stat=pending"]).await, @r#"
-    exit 1
+    exit 64
     --- stderr
     error: invalid filter at character 10, "stat=pending": unknown key "stat"
     hint: did you mean state? known keys: name, role, state, reason, version, desired, liveness, active, phase, failure_domain, profile, label.NAME
     "#);
     snapshot!(fleet.muster(&["status", "label.owner=\"the team"]).await, @r#"
-    exit 1
+    exit 64
     --- stderr
     error: invalid filter at character 13, "label.owner=\"the team": the quote " is not closed
     hint: close it with "; the shell removes quotes on a command line, so quote the whole term too
     "#);
     snapshot!(fleet.muster(&["node", "list", "role>web"]).await, @r#"
-    exit 1
+    exit 64
     --- stderr
     error: invalid filter at character 5, "role>web": unexpected '>'
     hint: values are compared with = and !=, and * stands for any text: name=web*
     "#);
+    let unknown = fleet.muster(&["node", "list", "role=wbe"]).await;
+    assert!(unknown.starts_with("exit 64\n") && unknown.contains("this value of role never matches"), "{unknown}");
+    assert!(unknown.contains("did you mean role=web?"), "{unknown}");
 }
 
 #[tokio::test]

@@ -301,7 +301,7 @@ async fn several_nodes_run_and_are_summed_up() {
     assert!(text.contains("1 node: 1 refused"), "{text}");
     for (args, expected) in [
         (vec!["node", "run", "web1", "web8"], "not in the design of quickstart: web8"),
-        (vec!["node", "run", "role=nobody"], "has no matching nodes"),
+        (vec!["node", "run", "name=none*"], "has no matching nodes"),
         (vec!["node", "run", "web1", "lb1", "--no-wait"], "--no-wait is for the run of a single node"),
         (vec!["node", "run", "web1", "--version", "v2"], "--noop"),
     ] {

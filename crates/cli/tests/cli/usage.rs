@@ -60,6 +60,56 @@ async fn usage_errors_are_exit_code_64() {
     assert!(retry.contains("--failed"), "the missing option is named: {retry}");
 }
 
+/// The paths of all commands that do something.
+fn leaf_commands(command: &clap::Command, path: &[String], leaves: &mut Vec<Vec<String>>) {
+    for inner in command.get_subcommands() {
+        let path = [path, &[inner.get_name().to_owned()]].concat();
+        match inner.has_subcommands() {
+            true => leaf_commands(inner, &path, leaves),
+            false => leaves.push(path),
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_command_refuses_unknown_options_and_values() {
+    let machine = Machine::new();
+    let mut leaves = Vec::new();
+    leaf_commands(&Cli::command(), &[], &mut leaves);
+    assert!(leaves.len() > 50, "{leaves:?}");
+    for leaf in &leaves {
+        for bad in [&["--no-such-option"][..], &["--output", "xml"], &["--min-revision", "soon"], &["--env", "No Such"]]
+        {
+            let args: Vec<&str> = leaf.iter().map(String::as_str).chain(bad.iter().copied()).collect();
+            let text = machine.run(&args).await;
+            assert!(text.starts_with("exit 64\n--- stderr\nerror: "), "{args:?}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_filter_refuses_unknown_keys_values_and_roles() {
+    let fleet = Fleet::start().await;
+    let commands = [
+        &["status"][..],
+        &["node", "list"],
+        &["node", "run"],
+        &["failures"],
+        &["runs"],
+        &["drift"],
+        &["runs", "--failed"],
+    ];
+    for command in commands {
+        for (term, near) in [("stat=pending", "state"), ("state=validate", "state=validated"), ("role=wbe", "role=web")]
+        {
+            let args = [command, &[term]].concat();
+            let text = fleet.muster(&args).await;
+            assert!(text.starts_with("exit 64\n--- stderr\nerror: invalid filter"), "{args:?}: {text}");
+            assert!(text.contains(&format!("did you mean {near}?")), "{args:?}: {text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn help_and_version_succeed() {
     let machine = Machine::new();

@@ -25,7 +25,7 @@ pub(crate) async fn list_drift(
     scope: Scope,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<NodeDrift>>, ApiError> {
-    let filter = filter.read(&node_rows::KEYS)?;
+    let filter = filter.of_nodes(&reader, &scope)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (found, revision) = scope.read(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter);

@@ -178,7 +178,7 @@ pub(crate) async fn environment_status(
     scope: Scope,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<EnvironmentStatus>, ApiError> {
-    let filter = filter.read(&node_rows::KEYS)?;
+    let filter = filter.of_nodes(&reader, &scope)?;
     let now = reader.clock.now();
     let held_domains = replica.liveness.held(&scope.env);
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;

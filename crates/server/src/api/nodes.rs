@@ -52,7 +52,7 @@ pub(crate) async fn list_nodes(
     Query(page): Query<PageQuery>,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
-    let filter = filter.read(&node_rows::KEYS)?;
+    let filter = filter.of_nodes(&reader, &scope)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (rows, revision) = scope
         .read(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&remote), &filter), fleet.revision))?;
@@ -142,7 +142,7 @@ pub(crate) async fn list_failures(
     Query(page): Query<PageQuery>,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<FailureList>, ApiError> {
-    let filter = filter.read(&node_rows::KEYS)?;
+    let filter = filter.of_nodes(&reader, &scope)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (rows, mut groups, revision) = scope.read(&reader, |fleet| {
         let failed = node_rows::failed(fleet, agents.activities(&remote), &filter);

@@ -20,6 +20,7 @@ use utoipa::IntoParams;
 
 use crate::api::error::ApiError;
 use crate::app::{App, Reader};
+use crate::view::node_rows;
 
 /// Environment in the path. It exists, and the view has reached the revision that the client demands.
 pub(crate) struct Scope {
@@ -172,12 +173,18 @@ impl FilterQuery {
     pub(crate) fn read(&self, keys: &FilterKeys<'_>) -> Result<Filter, FilterError> {
         Filter::parse(self.filter.as_deref().unwrap_or_default(), keys)
     }
+
+    /// A filter of the environment's nodes.
+    pub(crate) fn of_nodes(&self, reader: &Reader, scope: &Scope) -> Result<Filter, ApiError> {
+        let text = self.filter.as_deref().unwrap_or_default();
+        Ok(scope.read(reader, |fleet| node_rows::parse_filter(fleet, text))??)
+    }
 }
 
 impl From<FilterError> for ApiError {
     fn from(error: FilterError) -> Self {
         let hint = error.hint();
-        Self(Problem::new(ProblemCode::InvalidRequest, error.to_string()).hint(hint))
+        Self(Problem::new(ProblemCode::InvalidFilter, error.to_string()).hint(hint))
     }
 }
 

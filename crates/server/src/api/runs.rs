@@ -53,7 +53,7 @@ pub(crate) async fn list_runs(
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<RunRow>>, ApiError> {
     let Query(LimitQuery { limit }) = limit.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let filter = filter.read(&node_rows::KEYS)?;
+    let filter = filter.of_nodes(&reader, &scope)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let (items, revision) = scope.read(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter);

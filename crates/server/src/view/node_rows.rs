@@ -1,8 +1,8 @@
 //! Rows of the node list: the view, combined with the agents of this replica and of the others. Filters select rows by field.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::filter::{Filter, FilterFields, FilterKeys};
+use muster_core::filter::{Filter, FilterError, FilterFields, FilterKeys};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::NodeName;
 use muster_core::node::evidence::NotCounted;
@@ -119,7 +119,7 @@ pub fn failed(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> Ve
 }
 
 /// The fields that a filter on nodes may use.
-pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
+const KEYS: FilterKeys<'static> = FilterKeys {
     fixed: &[
         "name",
         "role",
@@ -141,6 +141,17 @@ pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
         ("phase", &MachinePhase::WORDS),
     ],
 };
+
+/// Parses a filter of an environment's nodes. A role that no node has can never match, and is an error.
+pub(crate) fn parse_filter(fleet: &Fleet, text: &str) -> Result<Filter, FilterError> {
+    let roles: BTreeSet<&str> = fleet.recorded().map(|(_, _, record)| record.role.as_str()).collect();
+    let roles = Vec::from_iter(roles);
+    let mut closed = KEYS.closed.to_vec();
+    if !roles.is_empty() {
+        closed.push(("role", &roles));
+    }
+    Filter::parse(text, &FilterKeys { closed: &closed, ..KEYS })
+}
 
 /// A node with the records that its fields come from.
 #[derive(Clone, Copy, Debug)]

@@ -183,7 +183,7 @@ async fn filter_applies_before_paging() {
 
     let refused = fixture.client.nodes_of(&fixture.env, "rolle=web").await.unwrap_err();
     let problem = refused.problem().unwrap();
-    assert_eq!(problem.code, ProblemCode::InvalidRequest);
+    assert_eq!(problem.code, ProblemCode::InvalidFilter);
     assert_eq!(problem.detail, "invalid filter at character 1, \"rolle=web\": unknown key \"rolle\"");
     assert!(problem.hint.as_ref().unwrap().starts_with("did you mean role?"), "{:?}", problem.hint);
 

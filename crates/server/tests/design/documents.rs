@@ -229,7 +229,7 @@ on_both_stores! {
         }
         assert_eq!(a.client.documents(&env(), None, Some(DesignRevision(1))).await.unwrap().items.len(), 5);
         let refusal = refused(a.client.documents(&env(), Some("kinf=Node"), None).await);
-        assert_eq!(refusal.code, ProblemCode::InvalidRequest);
+        assert_eq!(refusal.code, ProblemCode::InvalidFilter);
         assert!(refusal.hint.as_ref().is_some_and(|hint| hint.contains("kind")), "{refusal:?}");
         a.stop().await;
     }

@@ -29,8 +29,9 @@ pub enum Command {
 
 Exit codes:
   0   success
-  1   the environment does not exist, or the filter is invalid
+  1   the environment does not exist
   2   unknown: the server cannot be reached, or is not up to date
+  64  the filter is invalid
 
 Examples:
   muster node list
