@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use tokio::io::{AsyncBufReadExt, BufReader};
+
 use crate::fixture::{Fleet, read_terminal, terminal, write};
 use crate::snapshot;
 
@@ -395,6 +397,39 @@ async fn apply_without_a_version_ends_at_once() {
     let text = fleet.muster(&["env", "apply", "lab", "site"]).await;
     assert!(text.starts_with("exit 0\n") && text.contains("lab follows design 1"), "{text}");
     assert!(text.contains("note: the environment has no version yet"), "{text}");
+}
+
+#[tokio::test]
+async fn removal_is_asked_on_a_terminal() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    site(&fleet, 1);
+    for (answer, code, result) in [("n", 1, "error: nothing was changed\n"), ("y", 0, "Continue? [y/N] y\n")] {
+        let (mut reader, terminal) = terminal();
+        let mut command = fleet.machine.muster(&["env", "apply", "lab", "site", "--no-wait"]);
+        command.stdin(terminal.try_clone().unwrap()).stderr(terminal);
+        let mut child = command.spawn().unwrap();
+        drop(command);
+        writeln!(reader, "{answer}").unwrap();
+        let status = child.wait().await.unwrap();
+        drop(child);
+        let text = read_terminal(reader).replace('\r', "");
+        assert_eq!(status.code(), Some(code), "{text}");
+        assert!(text.contains("web2 will be drained and removed from lab. Continue? [y/N] "), "{text}");
+        assert!(code == 0 || text.ends_with(result), "{text}");
+    }
+    assert!(!fleet.muster(&["node", "list", "--env", "lab", "state!=leaving"]).await.contains("web2"));
+}
+
+#[tokio::test]
+async fn progress_of_apply_is_printed_in_a_pipe() {
+    let fleet = server().await;
+    fleet.register("lab", &[("db1", "db")]).await;
+    let mut child = fleet.machine.muster(&["env", "apply", "lab", "site"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    // The nodes have no machines: it waits until it is killed.
+    let line = lines.next_line().await.unwrap().unwrap();
+    assert!(line.starts_with("note: 0 of ") && line.contains(" converged (0s); "), "{line}");
 }
 
 #[tokio::test]

@@ -242,7 +242,8 @@ async fn wait_until_converged(
     let started = Instant::now();
     let deadline = started + timeout;
     let all = plan.nodes.iter().filter(|node| node.action != NodeAction::Keep).count();
-    let (mut noted, mut unreachable, mut reported) = (BTreeSet::new(), false, started);
+    let (mut noted, mut unreachable) = (BTreeSet::new(), false);
+    let mut pipe = PipeProgress::default();
     loop {
         match server.client.clone().at_least(revision).nodes(env).await {
             Ok(page) => {
@@ -261,9 +262,8 @@ async fn wait_until_converged(
                     format!("{converged} of {} converged ({seconds}s){}", count(all, "node"), first_open(&convergence));
                 if notes.shows_progress() {
                     notes.progress(progress);
-                } else if reported.elapsed() >= PROGRESS_PAUSE {
+                } else if pipe.is_due(Instant::now()) {
                     notes.note(progress);
-                    reported = Instant::now();
                 }
             }
             Err(error) if is_retryable(&error) && Instant::now() < deadline => {
@@ -276,6 +276,22 @@ async fn wait_until_converged(
             Err(error) => return Err(server.failure(error)),
         }
         sleep_until((Instant::now() + POLL_PAUSE).min(deadline)).await;
+    }
+}
+
+/// Limits the lines of progress where standard error is not a terminal. The first one is printed at once.
+#[derive(Debug, Default)]
+struct PipeProgress {
+    printed: Option<Instant>,
+}
+
+impl PipeProgress {
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.printed.is_none_or(|printed| now.duration_since(printed) >= PROGRESS_PAUSE);
+        if is_due {
+            self.printed = Some(now);
+        }
+        is_due
     }
 }
 
@@ -374,6 +390,14 @@ mod tests {
             totals: Totals::default(),
             documents: DocumentTotals::default(),
         }
+    }
+
+    #[test]
+    fn progress_in_a_pipe_is_a_line_every_ten_seconds() {
+        let start = Instant::now();
+        let mut pipe = PipeProgress::default();
+        let due = [0, 1, 9, 10, 19, 20].map(|seconds| pipe.is_due(start + Duration::from_secs(seconds)));
+        assert_eq!(due, [true, false, false, true, false, true]);
     }
 
     #[test]
