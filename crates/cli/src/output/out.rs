@@ -111,6 +111,7 @@ impl Out {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// Width of the terminal; none if standard output is a file or a pipe.
     pub fn width(&self) -> Option<u16> {
         self.width
     }
@@ -126,11 +127,6 @@ impl Out {
     /// True if standard output is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.width.is_some()
-    }
-
-    /// Width of the terminal; none if standard output is a file or a pipe.
-    pub fn width(&self) -> Option<u16> {
-        self.width
     }
 
     pub fn table(&mut self, table: Table) {

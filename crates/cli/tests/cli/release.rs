@@ -727,7 +727,8 @@ async fn pushed_directory_is_built_signed_and_pushed_once() {
     let again = muster("release push releases/v3 --sign release.key --serial 7 -o json").await;
     let json: serde_json::Value =
         serde_json::from_str(again.split("--- ").nth(1).unwrap().trim_start_matches("stdout\n")).unwrap();
-    assert_eq!((&json[0]["version"], &json[0]["changed"]), (&"v3".into(), &false.into()), "{again}");
+    let row = &json["items"][0];
+    assert_eq!((&row["version"], &row["changed"]), (&"v3".into(), &false.into()), "{again}");
     let both = muster("release push site --version v4 --sign release.key").await;
     assert!(both.contains("v4 was registered"), "a later serial than that of v3: {both}");
 

@@ -75,7 +75,7 @@ fn leaf_commands(command: &clap::Command, path: &[String], leaves: &mut Vec<Vec<
 async fn every_command_refuses_unknown_options_and_values() {
     let machine = Machine::new();
     let mut leaves = Vec::new();
-    leaf_commands(&Cli::command(), &[], &mut leaves);
+    leaf_commands(&muster_cli::args::command(None), &[], &mut leaves);
     assert!(leaves.len() > 50, "{leaves:?}");
     for leaf in &leaves {
         for bad in [&["--no-such-option"][..], &["--output", "xml"], &["--min-revision", "soon"], &["--env", "No Such"]]

@@ -256,7 +256,7 @@ data: []
     insta::assert_snapshot!(messages(text), @r#"
     4:3 M0103: unknown key "interface" in a host profile (did you mean "interfaces"?)
     6:13 M0103: unknown key "slave" in an interface (did you mean "slaves"?)
-    6:25 M0103: unknown key "devices" in an interface (Drydock's keys here are device_link, slaves, networks, sriov, labels)
+    6:25 M0103: unknown key "devices" in an interface (Drydock's keys here are device_link, slaves, networks, sriov, labels, device_name)
     6:49 M0105: "interfaces.bond0.networks" must be a list, but is the text "mgmt" (write it as a list: [mgmt])
     6:73 M0105: "interfaces.bond0.sriov.vf_count" must be an integer, but is the text "many"
     8:42 M0105: "storage.physical_devices.sda.partitions" must be a list, but is a mapping
