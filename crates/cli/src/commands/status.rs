@@ -84,7 +84,7 @@ fn summary(status: &EnvironmentStatus) -> String {
     let version = status.desired.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
     let node = |row: &NodeRow| {
         let why = row.reason.as_ref().map(|why| format!(": {}", text::one_line(&why.to_string()))).unwrap_or_default();
-        format!("{} {}{why}", row.node, row.state.as_str())
+        format!("{} {}{why}", row.node, row.state.label())
     };
     let mut parts = vec![format!("{}{version}: {}", status.env, counts(status))];
     parts.extend(status.blockers.iter().take(SUMMARY_NODES).map(node));

@@ -391,6 +391,13 @@ async fn destroy_asks_for_the_name_on_a_terminal() {
 }
 
 #[tokio::test]
+async fn unknown_role_of_cardinality_suggests_a_near_one() {
+    let fleet = server().await;
+    let text = fleet.muster(&["env", "plan", "lab", "site", "--cardinality", "wbe=3"]).await;
+    assert!(text.starts_with("exit 1\n") && text.contains("help: did you mean web? the environment's roles"), "{text}");
+}
+
+#[tokio::test]
 async fn apply_without_a_version_ends_at_once() {
     let fleet = server().await;
     // Without a driver no machines are provisioned, and without a version agents have nothing to run.

@@ -62,7 +62,9 @@ pub(super) fn select(
             let roles: Vec<&str> = environment.roles.iter().map(|role| role.role.as_str()).collect();
             let message = format!("role {} cannot be given {cardinality} nodes", quote(role.as_str()));
             let finding = Code::UnknownRole.finding(message);
-            report.add_to_file(finding.help(format!("the environment's roles are {}", roles.join(", "))));
+            let near = spelling::nearest(role.as_str(), roles.iter().copied());
+            let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+            report.add_to_file(finding.help(format!("{near}the environment's roles are {}", roles.join(", "))));
         }
     }
     Some((environment, source))
