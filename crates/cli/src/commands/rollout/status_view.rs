@@ -391,7 +391,7 @@ pub(super) fn next_steps(status: &RolloutStatus) -> Vec<String> {
         failed: status.counts.failed,
         sent: status.record.steps.grants > 0 || status.record.at_once,
     });
-    let failed = first_failed(status).map(|node| node_show_hint(node));
+    let failed = first_failed(status).map(node_show_hint);
     failed.iter().chain(&hints).map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
 }
 
