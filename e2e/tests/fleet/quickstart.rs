@@ -190,13 +190,13 @@ const ENDLESS: [&str; 2] = ["muster node logs web1 --follow", "muster node logs 
 /// Runs the blocks of the README and of the quickstart page that are for a running fleet, as they are written.
 fn run_documented_commands(sandbox: &Sandbox) {
     let directory = sandbox.path("checkout");
-    fs::create_dir_all(directory.join("my")).unwrap();
+    fs::create_dir_all(directory.join("my/releases")).unwrap();
     symlink(repository().join("examples"), directory.join("examples")).unwrap();
     symlink(sandbox.path("state"), directory.join(".muster")).unwrap();
     let mut copy = Command::new("cp");
-    copy.arg("-rL").arg(quickstart().join("releases/v2")).arg(directory.join("my/release"));
+    copy.arg("-rL").arg(quickstart().join("releases/v2")).arg(directory.join("my/releases/v3"));
     assert!(copy.status().unwrap().success());
-    let spec = directory.join("my/release/release.yaml");
+    let spec = directory.join("my/releases/v3/release.yaml");
     fs::write(&spec, fs::read_to_string(&spec).unwrap().replace("(v2)", "(v3)")).unwrap();
     let programs = muster();
     let path = format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());

@@ -714,6 +714,7 @@ async fn pushed_directory_is_built_signed_and_pushed_once() {
         ("release push releases/v3", "no key signs the release in releases/v3: agents would refuse it"),
         ("release push site --sign release.key", "the release in site has no version"),
         ("release push site releases/v3 --version v4 --sign release.key", "--version is for one directory"),
+        ("release push releases/v9 --sign release.key", "there is no file or directory releases/v9"),
         ("release push release.key.pub --version v4", "--version and --sign are for directories"),
     ];
     run_ok(&fleet, &["key", "new"]).await;

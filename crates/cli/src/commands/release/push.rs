@@ -73,6 +73,9 @@ impl Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    if let Some(missing) = args.paths.iter().find(|path| !path.exists()) {
+        return Err(Failure::usage(format!("there is no file or directory {}", missing.display())));
+    }
     let dirs = args.paths.iter().filter(|path| path.is_dir()).count();
     if dirs == 0 && (args.version.is_some() || !args.options.sign.is_empty()) {
         return Err(Failure::usage(
