@@ -109,6 +109,16 @@ pub fn find(paths: &SearchPaths) -> Result<FoundServer, FindServerError> {
         return found.map_err(|error| error.with_other_servers(&paths.user_dir));
     }
     let (mut servers, result) = user_servers(&paths.user_dir)?;
+    if let Some(project) = paths.current_dir.ancestors().find(|dir| is_project(dir)) {
+        // The server of another project is not used in its place. A server with a state directory of its own may have many.
+        let of_other = |server: &Announcement| server.state.file_name().is_some_and(|name| name == STATE_DIR);
+        let (others, common): (Vec<_>, Vec<_>) = servers.into_iter().partition(|(_, server)| of_other(server));
+        if common.is_empty() && !others.is_empty() {
+            let others = others.into_iter().map(|(_, server)| server).collect();
+            return Err(FindServerError::Stopped { state: project.join(STATE_DIR), others });
+        }
+        servers = common;
+    }
     searched.push(SearchedPath { path: paths.user_dir.clone(), result });
     match servers.len() {
         0 => Err(FindServerError::NotFound(searched)),
@@ -118,6 +128,11 @@ pub fn find(paths: &SearchPaths) -> Result<FoundServer, FindServerError> {
         }
         _ => Err(FindServerError::Ambiguous(servers.into_iter().map(|(_, server)| server).collect())),
     }
+}
+
+/// True for the directory of a project.
+fn is_project(directory: &Path) -> bool {
+    directory.join("environments").is_dir() || directory.join("muster.yaml").is_file()
 }
 
 /// Finds the server of a given state directory.
@@ -190,6 +205,11 @@ pub(super) fn read(path: &Path) -> io::Result<Option<Announcement>> {
 /// True if a process with this id runs. The id may have been reused; then the address does not answer.
 pub(super) fn is_alive(pid: i32) -> bool {
     let Some(pid) = Pid::from_raw(pid) else { return false };
+    // A process that has ended stays in the table until its parent reads its status.
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')) {
+        return false;
+    }
     // Any other error, such as a missing permission, means that the process exists.
     !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
 }

@@ -138,6 +138,18 @@ async fn stopped_server_is_not_replaced_by_another() {
 }
 
 #[tokio::test]
+async fn server_of_another_project_is_not_used_in_a_new_one() {
+    let fleet = Fleet::validated().await;
+    std::fs::create_dir(fleet.machine.path("elsewhere/environments")).unwrap();
+    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    exit 2
+    --- stderr
+    error: the server of TMP/elsewhere/.muster is not running
+    hint: start it again with `muster up DIR --state TMP/elsewhere/.muster`; or use --server http://127.0.0.1:PORT for that of TMP/work/.muster
+    ");
+}
+
+#[tokio::test]
 async fn invalid_announcement_is_named() {
     let machine = Machine::new();
     write(&machine.path("work/.muster/server.json"), "{");

@@ -1,4 +1,4 @@
-//! Runs every command block of the README and the book.
+//! Checks every command block of the README and the book.
 //!
 //! A shell runs each block, with stand-ins for all programs. The stand-in of `muster` records its arguments, which the parser of
 //! the real program must accept. So quotes, pipes and loops are those of the shell, and a block with an

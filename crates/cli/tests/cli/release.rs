@@ -715,7 +715,8 @@ async fn pushed_directory_is_built_signed_and_pushed_once() {
         ("release push site --sign release.key", "the release in site has no version"),
         ("release push site releases/v3 --version v4 --sign release.key", "--version is for one directory"),
         ("release push releases/v9 --sign release.key", "there is no file or directory releases/v9"),
-        ("release push release.key.pub --version v4", "--version and --sign are for directories"),
+        ("release push release.key.pub --expires 1h", "options of a build are for directories"),
+        ("release push release.key.pub --version v4", "options of a build are for directories"),
     ];
     run_ok(&fleet, &["key", "new"]).await;
     for (line, message) in refused {

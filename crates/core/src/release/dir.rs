@@ -73,6 +73,9 @@ fn visit(
                     entry.file_name().into_string().map_err(|_| ReadReleaseError::Name { path: entry.path() })?;
                 let end = if entry.file_type().map_err(failed)?.is_dir() { "/" } else { "" };
                 left.push(format!("{inside}{name}{end}"));
+                if left.len() > 2 * FILE_LIMIT {
+                    return Err(ReadReleaseError::TooManyFiles);
+                }
             }
             left[first..].sort_unstable_by(|a, b| b.cmp(a));
             continue;

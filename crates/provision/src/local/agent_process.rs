@@ -137,7 +137,7 @@ impl AgentProgram {
 ///
 /// All processes of the machine carry its mark. Agents are identified by their command line, and distinguished from a child
 /// between fork and exec, which has the same command line, by leading their process group.
-pub(super) async fn end_agents(dir: &MachineDir) -> io::Result<()> {
+pub(super) async fn end_agents(dir: &MachineDir) -> io::Result<Vec<u32>> {
     let config = dir.agent_config();
     let of_agent = [OsStr::new("run"), OsStr::new("--config"), config.as_os_str()];
     let is_agent = |process: &Process| {
@@ -151,7 +151,7 @@ pub(super) async fn end_agents(dir: &MachineDir) -> io::Result<()> {
         tracing::info!(pid = agent.pid(), machine = %dir.path().display(), "ending an agent of an earlier driver");
     }
     futures::future::try_join_all(agents.iter().map(|agent| agent.terminate(AGENT_GRACE))).await?;
-    Ok(())
+    Ok(agents.iter().map(Process::pid).collect())
 }
 
 #[derive(Debug, Error)]

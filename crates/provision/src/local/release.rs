@@ -87,8 +87,10 @@ pub(super) async fn power_off(
         up.stop().await;
     }
     *handle = None;
-    end_agents(dir).await.map_err(failed)?;
-    terminate_all(MACHINE_MARK, dir.path(), GRACE).await.map_err(failed)
+    let agents = end_agents(dir).await.map_err(failed)?;
+    let mut ended = terminate_all(MACHINE_MARK, dir.path(), GRACE).await.map_err(failed)?;
+    ended.terminated.extend(agents.into_iter().filter(|agent| !ended.killed.contains(agent)));
+    Ok(ended)
 }
 
 #[derive(Debug, Error)]

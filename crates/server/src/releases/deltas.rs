@@ -144,3 +144,46 @@ impl BlobReader for DeltaReader {
         Ok(count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn pair(number: usize) -> (Digest, Digest) {
+        let digest = |prefix: &str| Digest::new(format!("sha256:{prefix}{number:063x}")).unwrap();
+        (digest("a"), digest("b"))
+    }
+
+    fn kept(deltas: &Deltas, numbers: usize) -> Vec<usize> {
+        let pairs = deltas.pairs.lock().unwrap();
+        pairs.iter().filter_map(|(known, _)| (0..numbers).find(|number| pair(*number) == *known)).collect()
+    }
+
+    #[test]
+    fn deltas_not_requested_for_longest_are_dropped() {
+        let deltas = Deltas::default();
+        for number in 0..6 {
+            deltas.cell(pair(number)).set(Some(Bytes::from(vec![0; DELTA_LIMIT]))).unwrap();
+        }
+        assert!(deltas.cell(pair(0)).initialized(), "requested again");
+        deltas.drop_oldest();
+        assert_eq!(kept(&deltas, 6), [3, 4, 5, 0]);
+        for number in 6..6 + PAIR_LIMIT {
+            deltas.cell(pair(number)).set(None).unwrap();
+        }
+        deltas.drop_oldest();
+        assert_eq!(kept(&deltas, 6 + PAIR_LIMIT), (6..6 + PAIR_LIMIT).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn delta_over_its_limit_is_not_collected() {
+        let mut buffer = LimitedBuffer { bytes: Vec::new(), limit: 4, is_full: false };
+        buffer.write_all(b"1234").unwrap();
+        assert!(!buffer.is_full);
+        assert!(buffer.write_all(b"5").is_err());
+        assert!(buffer.is_full);
+        assert_eq!(buffer.bytes, b"1234");
+    }
+}

@@ -34,11 +34,11 @@ pub enum ReplaceTrustError {
     )]
     UntrustsCurrent { env: EnvName, version: Version },
     #[error(
-        "no connected agent accepts the list: it is signed by {}, and the connected agents trust {}",
+        "no agent would accept the list: it is signed by {}, and {source_of_trust} {}",
         join(signers),
         join(trusted)
     )]
-    NotTrusted { signers: Vec<KeyId>, trusted: Vec<KeyId> },
+    NotTrusted { signers: Vec<KeyId>, source_of_trust: &'static str, trusted: Vec<KeyId> },
     #[error(transparent)]
     NotAccepting(Box<RevisionError>),
     #[error(transparent)]
@@ -87,6 +87,9 @@ pub async fn replace(
             let fleet = fleets.get(env);
             fleet.map_or(Ok(()), check_writable).map_err(|error| ReplaceTrustError::NotAccepting(Box::new(error)))?;
             let before = fleet.and_then(|fleet| fleet.trust()).map(|(trust, at)| (trust.clone(), *at));
+            if before.is_none() && !force {
+                check_agents(hub, env, &trust)?;
+            }
             if let Some(fleet) = fleet.filter(|_| before.is_none()) {
                 has_signed_before(fleet, &trust)?;
             }
@@ -99,9 +102,6 @@ pub async fn replace(
             return Ok(ReplacedTrust { list, verified: true, changed: false, revision: at.unwrap_or_default() });
         }
         let verified = verify_replacement(before.as_ref().map(|(before, _)| before), &trust, &list)?;
-        if !verified && !force {
-            check_agents(hub, env, &trust)?;
-        }
         if let Some(version) = untrusted {
             return Err(ReplaceTrustError::UntrustsCurrent { env: env.clone(), version });
         }
@@ -147,27 +147,26 @@ fn verify_replacement(
 /// be given another one. Without a connected agent, or with agents that do not report their keys, nothing is known.
 fn check_agents(hub: &Hub, env: &EnvName, trust: &SignedTrust) -> Result<(), ReplaceTrustError> {
     let trusted: BTreeSet<KeyId> = hub.sessions(env).iter().flat_map(|session| session.trusted.clone()).collect();
-    let signers: Vec<KeyId> = trust.signatures.iter().map(|signature| signature.key.clone()).collect();
-    if trusted.is_empty() || signers.iter().any(|signer| trusted.contains(signer)) {
-        return Ok(());
-    }
-    Err(ReplaceTrustError::NotTrusted { signers, trusted: trusted.into_iter().collect() })
+    check_signers(trust, trusted, "the connected agents trust")
 }
 
 /// Checks the signer of a first list. The server does not know the keys that agents were given, but agents that run releases
 /// were given a key that signed one. Agents would refuse a first list of any other signer, and it would block further ones.
 fn has_signed_before(fleet: &Fleet, trust: &SignedTrust) -> Result<(), ReplaceTrustError> {
-    let signers: BTreeSet<&KeyId> = fleet
-        .releases()
-        .values()
-        .flat_map(|release| &release.signed.signatures)
-        .map(|signature| &signature.key)
-        .collect();
-    if signers.is_empty() || trust.signatures.iter().any(|signature| signers.contains(&signature.key)) {
+    let signed = fleet.releases().values().flat_map(|release| &release.signed.signatures);
+    check_signers(trust, signed.map(|signature| signature.key.clone()).collect(), "the releases here are signed by")
+}
+
+fn check_signers(
+    trust: &SignedTrust,
+    trusted: BTreeSet<KeyId>,
+    source_of_trust: &'static str,
+) -> Result<(), ReplaceTrustError> {
+    let signers: Vec<KeyId> = trust.signatures.iter().map(|signature| signature.key.clone()).collect();
+    if trusted.is_empty() || signers.iter().any(|signer| trusted.contains(signer)) {
         return Ok(());
     }
-    let ids = trust.signatures.iter().map(|signature| signature.key.clone()).collect();
-    Err(ReplaceTrustError::Refused(TrustError::Signature(SignatureError::UnknownKey { ids })))
+    Err(ReplaceTrustError::NotTrusted { signers, source_of_trust, trusted: trusted.into_iter().collect() })
 }
 
 /// Current release of the environment, if the list removes the last key that signed it.

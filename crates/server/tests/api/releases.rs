@@ -456,7 +456,10 @@ async fn first_list_that_no_connected_agent_accepts_is_refused() {
     let refused = refused.problem().unwrap().clone();
     assert_eq!(refused.code, ProblemCode::ReleaseRefused);
     let (signer, trusted) = (other.public().id(), configured.public().id());
-    assert!(refused.detail.contains(&format!("signed by {signer}, and the connected agents trust {trusted}")));
+    assert!(
+        refused.detail.contains(&format!("signed by {signer}, and the connected agents trust {trusted}")),
+        "{refused}"
+    );
     assert!(refused.hint.unwrap().contains(&format!("sign it with {trusted}")));
     assert_eq!(client.trust(env).await.unwrap().list, None);
     assert!(client.replace_trust(env, &list(&configured), false).await.unwrap().changed);

@@ -121,18 +121,20 @@ pub(super) fn open_or_create(
         read => read.map_err(|cause| io("read", head_file.path(), cause)),
     };
     let lowest = |remembered: Option<RememberedHead>| remembered.map_or(0, |known| known.revision);
+    let mut is_new = false;
     if !path.try_exists().map_err(|cause| io("look at", path, cause))? {
         let remembered = lowest(remembered()?);
         if remembered > 0 && !options.accept_older {
             return Err(OpenFileError::WentBack { path: path.to_owned(), head: 0, remembered });
         }
         create(path)?;
+        is_new = true;
     }
     let mut opened = open(path, options.cache_bytes, log)?;
     // Read while the file is locked: no other process writes it.
     let remembered = remembered()?;
     let head = opened.counters.head;
-    if opened.repaired || remembered != Some(RememberedHead { revision: head, closed: true }) {
+    if !is_new && (opened.repaired || remembered != Some(RememberedHead { revision: head, closed: true })) {
         tracing::info!(path = %path.display(), "the store was not closed properly: its content is verified");
         verify(path, &mut opened.database)?;
         opened.counters = without_panic(path, || read_counters(path, &opened.database))?;

@@ -44,7 +44,8 @@ pub struct Args {
     /// Id of a key to remove
     #[arg(long, value_name = "ID")]
     remove: Vec<KeyId>,
-    /// Allow a list without a key that has signed the current release, and a first list that no connected agent accepts
+    /// Allow a list without a key that has signed the current release, and a first list that no agent connected to this
+    /// server accepts
     #[arg(long)]
     force: bool,
 }

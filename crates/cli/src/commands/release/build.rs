@@ -102,6 +102,12 @@ pub(super) struct BuildResult {
 }
 
 impl BuildOptions {
+    /// True if any option was given that a built release cannot have.
+    pub(super) fn is_given(&self) -> bool {
+        let Self { sign, serial, expires, previous, no_validate, repos: _ } = self;
+        !sign.is_empty() || serial.is_some() || expires.is_some() || previous.is_some() || *no_validate
+    }
+
     /// Fetches the repositories of a directory, checks it, and writes its bundle and manifest.
     pub(super) async fn build(
         &self,

@@ -77,9 +77,9 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         return Err(Failure::usage(format!("there is no file or directory {}", missing.display())));
     }
     let dirs = args.paths.iter().filter(|path| path.is_dir()).count();
-    if dirs == 0 && (args.version.is_some() || !args.options.sign.is_empty()) {
+    if dirs == 0 && (args.version.is_some() || args.options.is_given()) {
         return Err(Failure::usage(
-            "--version and --sign are for directories: a built release has a version and its signatures",
+            "--version, --sign and the other options of a build are for directories: a built release has them already",
         ));
     }
     if dirs > 1 && args.version.is_some() {

@@ -77,6 +77,9 @@ fn time_to_end(status: &RolloutStatus) -> Option<Timestamp> {
     let soaks: SignedDuration = status.waves.iter().map(|wave| wave.soak).sum();
     let soaks_left: SignedDuration = status.waves.iter().map(|wave| soak_left(wave, status.now)).sum();
     let updates = predicted.total.saturating_sub(soaks).max(SignedDuration::ZERO) * left / all;
+    // The nodes in progress have used a part of their time.
+    let used = status.now.duration_since(status.record.steps.progress).min(predicted.node).max(SignedDuration::ZERO);
+    let updates = updates.saturating_sub(used).max(SignedDuration::ZERO);
     status.now.checked_add(updates.saturating_add(soaks_left)).ok()
 }
 

@@ -160,9 +160,9 @@ impl LocalFleet {
     /// A note about a rollout in progress, which means that not all nodes were granted the version yet.
     pub(super) fn open_rollout(&self) -> Option<String> {
         let fleets = self.app.view.fleets();
-        let (active, _) = fleets.get(&self.env)?.active_rollout_pointer()?;
-        let open = !active.completed && !active.at_once;
-        open.then(|| format!("rollout {} to {} is in progress: muster rollout status", active.id, active.to))
+        let (record, _) = fleets.get(&self.env)?.active_rollout_record()?;
+        let open = record.phase.is_open() && !record.at_once;
+        open.then(|| format!("rollout {} to {} is in progress: muster rollout status", record.id, record.to))
     }
 
     /// Powers the machines off while the server still receives their last reports, then stops the server.

@@ -222,9 +222,17 @@ async fn show(
             // For ages on the screen, and for the times at which a fleet counts as stuck or late.
             _ = frames.tick(), if view.is_live() || (!announced && timer.needs_ticks()) => {}
             saved = next_save(follower.as_mut()) => {
-                let follower = saved?;
                 view.finish(&rows);
                 terminal.out.flush();
+                let follower = match saved {
+                    Ok(follower) => follower,
+                    Err(failure) => {
+                        terminal.notes.failure(&failure);
+                        terminal.notes.warning("saved changes are no longer taken over; the fleet continues");
+                        *follower = None;
+                        continue;
+                    }
+                };
                 match follower.take_over(args, state, fleet, &mut terminal.notes).await {
                     // After an error the operator expects an answer.
                     Ok(None) if std::mem::take(&mut is_broken) => terminal.out.line("saved: no change"),

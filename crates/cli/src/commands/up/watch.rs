@@ -18,7 +18,7 @@ const QUIET: Duration = Duration::from_millis(300);
 const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
-#[error("cannot watch {}: {source}{}", path.display(), advice(source))]
+#[error("cannot watch {}{}", path.display(), advice(source))]
 pub(super) struct WatchError {
     path: PathBuf,
     source: io::Error,
@@ -49,7 +49,9 @@ impl ProjectWatch {
         #[expect(deprecated, reason = "its replacement is unsafe code; an owned descriptor stays open and the same")]
         let inotify = inotify.map_err(io::Error::from).and_then(AsyncFd::new).map_err(failed)?;
         let root = project.canonicalize().map_err(failed)?;
-        let watch = Self { inotify, root, skipped: state.to_owned(), debounce: Debounce::default() };
+        // The state directory exists: the fleet has started in it.
+        let skipped = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+        let watch = Self { inotify, root, skipped, debounce: Debounce::default() };
         watch.add_directories()?;
         Ok(watch)
     }
@@ -86,8 +88,8 @@ impl ProjectWatch {
         while let Some(path) = directories.pop() {
             match inotify::add_watch(self.inotify.get_ref(), &path, flags) {
                 Ok(_) => {}
-                // It was removed or replaced meanwhile.
-                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                // It was removed or replaced meanwhile; or this user cannot read it, and it cannot be part of a release.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => continue,
                 Err(error) => return Err(WatchError { path, source: error.into() }),
             }
             for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {

@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn nodes_in_progress_and_the_time_left_are_shown() {
         insta::assert_snapshot!(shown(100), @"
-        prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy, about 9m left
+        prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy, about 8m left
 
         WAVE  ROLE  DESIRED  STARTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
         1     web   1        1        1         0        0       in 14m    in progress (canary)
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn no_word_is_broken_at_60_columns() {
         insta::assert_snapshot!(shown(60), @"
-        prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy, about 9m left
+        prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy, about 8m left
 
         1  role web  desired 1  started 1  applying 1  healthy 0
           failed 0  deadline in 14m
