@@ -28,12 +28,16 @@ help: ## list the targets
 
 ## Run
 
+# The two binaries, with the features of a test build: one small test among the targets makes cargo activate them. `make demo`
+# and `make test` then share every library.
+SHARED_BINARIES = --workspace --bin muster --bin muster-agent --test real_processes
+
 .PHONY: demo
 demo: ## a fleet of four nodes on this machine (ARGS=--once: exit when it is validated)
 	$(call step,set-up)
 	@scripts/setup demo
 	$(call step,build (some minutes$(comma) once))
-	cargo build --locked -p muster-cli -p muster-agent
+	cargo build --locked $(SHARED_BINARIES)
 	$(call step,muster up examples/quickstart $(ARGS))
 	@$(TARGET_DIR)/debug/muster up examples/quickstart $(ARGS)
 
