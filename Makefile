@@ -143,7 +143,8 @@ fmt: ## format the code
 .PHONY: reference
 reference: ## regenerate pages of the book, the OpenAPI document and the schemas
 	UPDATE_FINDINGS=1 UPDATE_DOCUMENTS=1 cargo nextest run --locked -p muster-design -E 'test(pages_are_current)'
-	UPDATE_OPENAPI=1 UPDATE_CLI_REFERENCE=1 cargo nextest run --locked -p muster-server -p muster-cli -E 'test(openapi) + test(reference)'
+	UPDATE_OPENAPI=1 UPDATE_CLI_REFERENCE=1 UPDATE_AUTHORIZATION=1 cargo nextest run --locked -p muster-server -p muster-cli \
+		-E 'test(openapi) + test(reference) + test(page_of_the_book)'
 
 .PHONY: docs
 docs: ## build the book into target/book

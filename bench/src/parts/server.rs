@@ -135,6 +135,7 @@ impl InProcessServer {
             let store = Arc::new(EmbeddedStore::open(store_path, EmbeddedOptions::default()).await?);
             let listen = "127.0.0.1:0".parse()?;
             let config = ServerConfig {
+                tls: None,
                 listen,
                 socket: None,
                 token: Token::new(TOKEN)?,

@@ -15,6 +15,7 @@ use muster_core::names::RunId;
 use muster_core::node::status::Activity;
 
 use crate::config::{AgentNode, ConfigFile, configured_holder};
+use crate::identity::renewal::Renewal;
 use crate::live_log::{LiveLog, Streamer};
 use crate::process::children::{self, Children};
 use crate::process::supervised::Launcher;
@@ -191,6 +192,13 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
         cancel: cancel.clone(),
     };
     let live = LiveLog::default();
+    let renewal_task = servers.identity().map(|identity| Renewal {
+        identity: Arc::clone(identity),
+        env: config.env.clone(),
+        node: config.node.clone(),
+        servers: config.server.urls().to_vec(),
+        cancel: cancel.clone(),
+    });
     let streamer = Streamer::new(Arc::clone(&node), servers, &live, cancel.clone());
     let children = Children::default();
     let mut tasks = JoinSet::new();
@@ -207,6 +215,9 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
         sync_state: sync_state_for_runs,
         cancel: cancel.clone(),
     };
+    if let Some(renewal) = renewal_task {
+        tasks.spawn(renewal.run());
+    }
     tasks.spawn(streamer.run());
     tasks.spawn(queue.run(messages));
     tasks.spawn(sync.run());

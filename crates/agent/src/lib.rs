@@ -34,6 +34,7 @@ pub mod backoff;
 pub mod clock;
 pub mod commands;
 pub mod config;
+pub mod identity;
 pub mod interfaces;
 pub mod live_log;
 pub mod process;

@@ -12,7 +12,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
 use muster_agent::agent;
-use muster_agent::commands::{UNKNOWN, check, lookup, once, status, version};
+use muster_agent::commands::{UNKNOWN, check, join, lookup, once, status, version};
 use muster_agent::config::{ConfigFile, ReadConfigError, ServerUrls};
 use muster_wire::token::TOKEN_FILE_VARIABLE;
 
@@ -20,6 +20,7 @@ use muster_wire::token::TOKEN_FILE_VARIABLE;
 const BLOCKING_THREADS: usize = 4;
 
 const EXAMPLES: &str = r#"Examples:
+  muster-agent join https://muster.example.org:7300 muster_join_…
   muster-agent run --config /etc/muster/agent.toml
   muster-agent run --config agent.toml --server http://127.0.0.1:7300 --server http://127.0.0.1:7301
   RUST_LOG=debug muster-agent run --config agent.toml
@@ -30,7 +31,7 @@ The configuration is one TOML file:
   env = "quickstart"                       # environment of the node
   node = "web1"                            # name of the node in the design
   server = "http://127.0.0.1:7300"         # or unix:/PATH, or a list: ["http://…:7300", "http://…:7300"]
-  token_file = "/etc/muster/token"         # copy of the server's token; not needed with unix:/PATH
+  token_file = "/etc/muster/token"         # copy of the server's token; not needed with https:// and unix:/PATH
   state_dir = "/var/lib/muster-agent"      # state of the agent: ledger, outbox, runs
   root = "/srv/web1"                       # directory for the files of releases (MUSTER_ROOT)
   trusted_keys = ["ed25519:…"]             # public keys that sign releases
@@ -109,6 +110,12 @@ enum AgentCommand {
         #[arg(long, value_enum, value_name = "FORMAT", default_value = "text", env = "MUSTER_LOG_FORMAT")]
         log_format: LogFormat,
     },
+    /// Give this machine the identity of a node.
+    #[command(after_help = JOIN)]
+    Join {
+        #[command(flatten)]
+        args: join::Args,
+    },
     /// Show the validated and the desired version of the node.
     #[command(after_help = STATUS)]
     Status {
@@ -157,6 +164,20 @@ enum AgentCommand {
         config: ConfigArg,
     },
 }
+
+const JOIN: &str = "Makes a private key, which stays on this machine, and exchanges the token for a certificate. The token holds the \
+pin of the server's root certificate: another server is not talked to. Then writes the configuration, and starts the agent's \
+unit if systemd has it.
+
+Exit codes:
+  0   joined
+  1   the server refused the token, or cannot be reached; the message has the reason
+  64  wrong usage
+
+Examples:
+  muster-agent join https://muster.example.org:7300 muster_join_…
+  muster-agent join https://muster.example.org:7300 - < token      # not visible in the list of processes
+  muster-agent join --replace https://muster.example.org:7300 muster_join_…";
 
 const STATUS: &str = "Works with and without a running agent, and with and without a server.
 
@@ -246,7 +267,8 @@ fn main() -> ExitCode {
         AgentCommand::Run { log_format, .. } => ("info", *log_format),
         // From cron only problems matter.
         AgentCommand::Once { .. } => ("warn", LogFormat::Text),
-        AgentCommand::Status { .. }
+        AgentCommand::Join { .. }
+        | AgentCommand::Status { .. }
         | AgentCommand::PendingUpdate { .. }
         | AgentCommand::LocalVersion { .. }
         | AgentCommand::Lookup { .. }
@@ -271,6 +293,7 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
             }
             block_on(run(&config))?.map(|()| ExitCode::SUCCESS)
         }
+        AgentCommand::Join { args } => block_on(join::run(&args))?,
         AgentCommand::Status { config, output } => {
             let config = config.read()?;
             block_on(status::run(&config, output == StatusFormat::Json))?

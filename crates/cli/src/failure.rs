@@ -126,7 +126,9 @@ impl From<clap::Error> for Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Address(_) | ClientError::TokenNotSent(_) => Self::new(Exit::Usage, error),
+            ClientError::Address(_) | ClientError::TokenNotSent(_) | ClientError::NoRoots(_) => {
+                Self::new(Exit::Usage, error)
+            }
             // The server may have processed the request before the connection was lost.
             ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } | ClientError::Stream(_) => {
                 Self::cannot_tell(error)
@@ -156,6 +158,10 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         ProblemCode::InvalidRequest
         | ProblemCode::Unauthenticated
         | ProblemCode::Forbidden
+        | ProblemCode::JoinRefused
+        | ProblemCode::NoPlace
+        | ProblemCode::CertificateRefused
+        | ProblemCode::UnknownIdentity
         | ProblemCode::UnsupportedMediaType
         | ProblemCode::UnknownEnvironment
         | ProblemCode::UnknownNode

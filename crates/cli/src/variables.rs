@@ -11,6 +11,8 @@ pub const SERVER: &str = "MUSTER_SERVER";
 pub const STATE: &str = "MUSTER_STATE";
 /// Default of `--token-file`.
 pub const TOKEN_FILE: &str = muster_wire::token::TOKEN_FILE_VARIABLE;
+/// Default of `--ca-file`.
+pub const CA_FILE: &str = "MUSTER_CA_FILE";
 /// Default of `--min-revision`.
 pub const MIN_REVISION: &str = "MUSTER_MIN_REVISION";
 /// Password of the store's user, without `--store-password-file`. There is no option for it: all users of a machine can

@@ -5,7 +5,7 @@
 
 use crate::design::DesignRevision;
 use crate::lookup::config_data::Layer;
-use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, Version};
+use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, TokenId, Version};
 use crate::node::pause::PauseScope;
 use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use crate::replica::ControllerName;
@@ -167,6 +167,16 @@ impl Keys {
         self.key(format_args!("presence/{node}"))
     }
 
+    /// Permission to join.
+    pub fn token(&self, id: &TokenId) -> String {
+        self.key(format_args!("tokens/{id}"))
+    }
+
+    /// Key of a node's machine, and its last certificate.
+    pub fn certificate(&self, node: &NodeName) -> String {
+        self.key(format_args!("certificates/{node}"))
+    }
+
     pub fn replica(&self, replica: &ReplicaId) -> String {
         self.key(format_args!("replicas/{replica}"))
     }
@@ -247,6 +257,12 @@ pub enum Key {
     Presence {
         node: NodeName,
     },
+    Token {
+        id: TokenId,
+    },
+    Certificate {
+        node: NodeName,
+    },
     Replica {
         replica: ReplicaId,
     },
@@ -309,6 +325,8 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["design", "applied"] => Key::DesignApplied,
         ["design", number] => Key::DesignRevision { revision: DesignRevision::parse(number)? },
         ["presence", n] => Key::Presence { node: node(n)? },
+        ["tokens", id] => Key::Token { id: TokenId::new(*id).ok()? },
+        ["certificates", n] => Key::Certificate { node: node(n)? },
         ["replicas", id] => Key::Replica { replica: ReplicaId::new(*id).ok()? },
         ["controllers", word] => Key::Controller { name: ControllerName::parse(word)? },
         _ => return None,
@@ -350,6 +368,9 @@ mod tests {
             (keys.replica(&replica), Key::Replica { replica: replica.clone() }),
         ];
         let role = Role::new("db").unwrap();
+        let id = TokenId::new("0123456789abcdef").unwrap();
+        table.push((keys.token(&id), Key::Token { id: id.clone() }));
+        table.push((keys.certificate(&node), Key::Certificate { node: node.clone() }));
         table.push((keys.allow_older(), Key::AllowOlder));
         table.push((keys.trust(), Key::Trust));
         table.push((keys.leader(&role), Key::Leader { role: role.clone() }));
@@ -397,6 +418,8 @@ mod tests {
             "status/validated/pending/v1/db1",
             "observed/Not-A-Node",
             "replicas/-",
+            "tokens/x",
+            "certificates/..",
             "design/012",
             "design/-1",
             "design/0",

@@ -20,6 +20,7 @@ pub mod design;
 pub mod filter;
 pub mod finding;
 pub mod fleet;
+pub mod identity;
 pub mod keys;
 pub mod lookup;
 pub mod names;

@@ -137,6 +137,12 @@ name!(
 );
 
 name!(
+    /// Public part of a join token.
+    TokenId, "token id",
+    "16 of 0-9 and a-f", is_token
+);
+
+name!(
     /// A service that nodes offer, such as `http`.
     ServiceName, "service name",
     "1 to 40 of a-z, 0-9, '-' and '_', beginning with a letter", is_service
@@ -204,6 +210,10 @@ fn is_stack(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let bytes = text.as_bytes();
     within(text, 20) && bytes.iter().copied().all(legal) && bytes[0] != b'-' && bytes[bytes.len() - 1] != b'-'
+}
+
+fn is_token(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn is_replica(text: &str) -> bool {

@@ -26,6 +26,7 @@ use crate::blobs::downloads::Downloads;
 use crate::controllers::liveness::LivenessController;
 use crate::design::compiled::Designs;
 use crate::epochs::EpochClaims;
+use crate::identity::tls::ServerTls;
 use crate::releases::deltas::Deltas;
 use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
@@ -127,12 +128,19 @@ pub struct ReplicaState {
     pub metrics: Arc<Registry>,
 }
 
+/// Identities on the network: the authority and the connections of nodes. A server without TLS has none.
+#[derive(Clone, Debug)]
+pub struct Identities {
+    pub(crate) tls: Option<Arc<ServerTls>>,
+}
+
 /// The whole state of a server.
 #[derive(Clone, Debug)]
 pub struct App {
     pub writer: Writer,
     pub agents: Agents,
     pub replica: ReplicaState,
+    pub identities: Identities,
 }
 
 /// Controllers read and write.
@@ -159,6 +167,12 @@ impl FromRef<App> for Writer {
 impl FromRef<App> for Agents {
     fn from_ref(app: &App) -> Self {
         app.agents.clone()
+    }
+}
+
+impl FromRef<App> for Identities {
+    fn from_ref(app: &App) -> Self {
+        app.identities.clone()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod data;
 mod design;
+mod identity;
 mod release;
 mod rollout;
 mod runs;
@@ -9,6 +10,7 @@ mod runs;
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::names::{EnvName, NodeName, RunId, ServiceName, Version};
@@ -50,13 +52,18 @@ const UNIX: &str = "unix:";
 
 #[derive(Debug, Error)]
 pub enum ClientError {
-    #[error("{0:?} is not the address of a server: expected http://HOST:PORT or unix:/PATH")]
+    #[error("{0:?} is not the address of a server: expected https://HOST:PORT, http://HOST:PORT or unix:/PATH")]
     Address(String),
     #[error(
-        "refusing to send the token to {0}: connections are not encrypted yet, and every host on the way could read it; use \
-         a loopback address, such as that of a tunnel, or unix:/PATH"
+        "refusing to send the token to {0} without encryption: every host on the way could read it; use https://, a loopback \
+         address or unix:/PATH"
     )]
     TokenNotSent(String),
+    #[error(
+        "{0} needs the root certificate of the server: give its file with --ca-file or MUSTER_CA_FILE (`muster ca show` on \
+         the server prints it)"
+    )]
+    NoRoots(String),
     #[error("cannot reach the server at {base}")]
     Unreachable {
         base: String,
@@ -83,11 +90,19 @@ impl ClientError {
     }
 }
 
+/// What a client presents to servers, and by what it recognises them.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    pub token: Option<Token>,
+    /// Roots of servers, and the certificate of the client. Needed for `https://`.
+    pub tls: Option<rustls::ClientConfig>,
+}
+
 /// Client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
-    /// Address of the server: `http://HOST:PORT` or `unix:/PATH`.
+    /// Address of the server: `https://HOST:PORT`, `http://HOST:PORT` or `unix:/PATH`.
     base: String,
     /// Beginning of the URLs of requests. On a Unix socket the host has no meaning.
     origin: String,
@@ -102,10 +117,16 @@ impl Client {
         Self::with_token(base, None)
     }
 
-    /// Client of the server at `http://HOST:PORT` or `unix:/PATH`, which presents a token. HOST must be of this machine.
+    /// Client that presents a token. Without TLS, HOST must be of this machine.
     pub fn with_token(base: &str, token: Option<&Token>) -> Result<Self, ClientError> {
-        // The server listens on loopback. A proxy from the environment would break that.
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).pool_idle_timeout(IDLE);
+        Self::with_credentials(base, &Credentials { token: token.cloned(), tls: None })
+    }
+
+    /// Client of the server at `https://HOST:PORT`, `http://HOST:PORT` or `unix:/PATH`.
+    pub fn with_credentials(base: &str, credentials: &Credentials) -> Result<Self, ClientError> {
+        let Credentials { token, tls } = credentials;
+        // Servers are in the same network. A proxy from the environment would break that.
+        let http = plain_http().connect_timeout(CONNECT).pool_idle_timeout(IDLE);
         let (http, base, origin) = match base.strip_prefix(UNIX) {
             Some(path) if path.starts_with('/') => {
                 (http.unix_socket(path), base.to_owned(), "http://localhost".to_owned())
@@ -113,16 +134,20 @@ impl Client {
             Some(_) => return Err(ClientError::Address(base.to_owned())),
             None => {
                 let base = base.trim_end_matches('/').to_owned();
-                let Some(url) = reqwest::Url::parse(&base).ok().filter(|_| base.starts_with("http://")) else {
-                    return Err(ClientError::Address(base));
+                let url = reqwest::Url::parse(&base).map_err(|_| ClientError::Address(base.clone()))?;
+                let http = match (url.scheme(), tls) {
+                    ("https", Some(tls)) => http.https_only(true).tls_backend_preconfigured(tls.clone()),
+                    ("https", None) => return Err(ClientError::NoRoots(base)),
+                    ("http", _) if token.is_some() && !is_loopback(&url) => {
+                        return Err(ClientError::TokenNotSent(base));
+                    }
+                    ("http", _) => http,
+                    _ => return Err(ClientError::Address(base)),
                 };
-                if token.is_some() && !is_loopback(&url) {
-                    return Err(ClientError::TokenNotSent(base));
-                }
                 (http, base.clone(), base)
             }
         };
-        let http = http.default_headers(token.map(authorization).unwrap_or_default()).build();
+        let http = http.default_headers(token.as_ref().map(authorization).unwrap_or_default()).build();
         let http = http.map_err(|source| ClientError::Unreachable { base: base.clone(), source })?;
         Ok(Self { http, base, origin, min_revision: None, holder: None })
     }
@@ -382,6 +407,20 @@ impl Client {
             Ok(problem) => Err(ClientError::Refused(Box::new(problem))),
             Err(source) => Err(ClientError::NotUnderstood { base: self.base.clone(), status, source: Some(source) }),
         }
+    }
+}
+
+/// An HTTP client that ignores proxies and trusts no root, for requests without TLS. reqwest requires a TLS configuration in any
+/// case, and would look for a crypto provider of the process.
+pub fn plain_http() -> reqwest::ClientBuilder {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let tls = tls.map(|tls| tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth());
+    let http = reqwest::Client::builder().no_proxy();
+    match tls {
+        Ok(tls) => http.tls_backend_preconfigured(tls),
+        // The provider supports the default versions.
+        Err(_) => http,
     }
 }
 

@@ -23,6 +23,7 @@ pub mod design;
 pub mod doctor;
 pub mod drift;
 pub mod hints;
+pub mod identity;
 pub mod operator;
 pub mod output;
 pub mod problem;

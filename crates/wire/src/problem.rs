@@ -52,6 +52,12 @@ pub enum ProblemCode {
     Unauthenticated,
     /// The server refuses the client: another user on its Unix socket, or a web page.
     Forbidden,
+    /// The join token does not allow this machine to join.
+    JoinRefused,
+    /// Every node of the role has a machine. The machine may try again later.
+    NoPlace,
+    /// The certificate of the client has ended, was revoked, or is not that of the node.
+    CertificateRefused,
     /// The body has another media type than this resource takes.
     UnsupportedMediaType,
     UnknownEnvironment,
@@ -63,6 +69,8 @@ pub enum ProblemCode {
     /// There is no such datum in this layer.
     UnknownDatum,
     UnknownRun,
+    /// There is no such join token, or no machine has joined as the node.
+    UnknownIdentity,
     UnknownRollout,
     UnknownDocument,
     UnknownKind,
@@ -123,8 +131,8 @@ impl ProblemCode {
     pub fn status(self) -> u16 {
         match self {
             ProblemCode::InvalidRequest | ProblemCode::InvalidFilter => 400,
-            ProblemCode::Unauthenticated => 401,
-            ProblemCode::Forbidden => 403,
+            ProblemCode::Unauthenticated | ProblemCode::CertificateRefused => 401,
+            ProblemCode::Forbidden | ProblemCode::JoinRefused => 403,
             ProblemCode::UnsupportedMediaType => 415,
             ProblemCode::UnknownEnvironment
             | ProblemCode::UnknownNode
@@ -132,6 +140,7 @@ impl ProblemCode {
             | ProblemCode::UnknownRole
             | ProblemCode::UnknownDatum
             | ProblemCode::UnknownRun
+            | ProblemCode::UnknownIdentity
             | ProblemCode::UnknownRollout
             | ProblemCode::UnknownDocument
             | ProblemCode::UnknownKind
@@ -139,6 +148,7 @@ impl ProblemCode {
             | ProblemCode::UnknownBundle
             | ProblemCode::NotFound => 404,
             ProblemCode::Conflict
+            | ProblemCode::NoPlace
             | ProblemCode::ReleaseTaken
             | ProblemCode::Destroying
             | ProblemCode::PlanOutdated
@@ -164,6 +174,9 @@ impl ProblemCode {
             ProblemCode::InvalidFilter => "The filter is not valid",
             ProblemCode::Unauthenticated => "The request is not authenticated",
             ProblemCode::Forbidden => "The client is not allowed",
+            ProblemCode::JoinRefused => "The machine may not join",
+            ProblemCode::NoPlace => "The design has no free place for the machine",
+            ProblemCode::CertificateRefused => "The certificate is not accepted",
             ProblemCode::UnsupportedMediaType => "The media type is not supported",
             ProblemCode::UnknownEnvironment => "There is no such environment",
             ProblemCode::UnknownNode => "There is no such node in the design",
@@ -171,6 +184,7 @@ impl ProblemCode {
             ProblemCode::UnknownRole => "There is no such role in the design",
             ProblemCode::UnknownDatum => "There is no such datum",
             ProblemCode::UnknownRun => "There is no such run",
+            ProblemCode::UnknownIdentity => "There is no such token or certificate",
             ProblemCode::UnknownRollout => "There is no such rollout",
             ProblemCode::UnknownDocument => "There is no such document in the design",
             ProblemCode::UnknownKind => "There is no such kind of document",

@@ -54,10 +54,10 @@ fn used_port_is_reported() {
 }
 
 #[test]
-fn public_address_is_refused() {
+fn public_address_of_a_server_without_tls_is_refused() {
     let sandbox = Sandbox::new();
-    let store = format!("embedded:{}", sandbox.path("store").display());
-    let refused = sandbox.run_muster(&["serve", "--store", &store, "--listen", "0.0.0.0:0"]);
+    let project = project(&sandbox);
+    let refused = sandbox.run_muster(&["up", project.dir.to_str().unwrap(), "--listen", "0.0.0.0:0"]);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(refused.stderr.contains("refusing to listen on 0.0.0.0:0"), "{}", refused.stderr);
 }

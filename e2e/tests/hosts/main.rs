@@ -3,4 +3,5 @@
 
 mod agent_restarts;
 mod haproxy;
+mod joining;
 mod lost_runs;

@@ -41,6 +41,12 @@ const RULES: &[LayerRule] = &[
         why: "it decides the next step of a rollout: no runtime, no sockets, no clock",
     },
     LayerRule {
+        name: "muster-identity",
+        ours: Some(&["muster-core"]),
+        never: &["tokio", "hyper", "reqwest", "axum", "redb"],
+        why: "it signs and verifies certificates: no runtime, no sockets",
+    },
+    LayerRule {
         name: "muster-wire",
         ours: Some(&["muster-core"]),
         never: &["redb"],
@@ -93,6 +99,7 @@ const RULES: &[LayerRule] = &[
         name: "muster-agent",
         ours: Some(&[
             "muster-core",
+            "muster-identity",
             "muster-marked",
             "muster-release",
             "muster-removal",
@@ -126,6 +133,7 @@ const RULES: &[LayerRule] = &[
         ours: Some(&[
             "muster-agent",
             "muster-core",
+            "muster-identity",
             "muster-design",
             "muster-marked",
             "muster-release",

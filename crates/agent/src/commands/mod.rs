@@ -1,6 +1,7 @@
-//! Subcommands of `muster-agent` besides `run`. All except `once` only read, and work while an agent runs.
+//! Subcommands of `muster-agent` besides `run`. All except `once` and `join` only read, and work while an agent runs.
 
 pub mod check;
+pub mod join;
 pub mod lookup;
 pub mod once;
 pub mod status;

@@ -131,6 +131,10 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::TooLarge => ReportDisposition::Refuse,
         // The design, the environment or the store may become available, and the token may be corrected.
         ProblemCode::Unauthenticated
+        | ProblemCode::JoinRefused
+        | ProblemCode::NoPlace
+        | ProblemCode::CertificateRefused
+        | ProblemCode::UnknownIdentity
         | ProblemCode::Forbidden
         | ProblemCode::UnsupportedMediaType
         | ProblemCode::UnknownEnvironment

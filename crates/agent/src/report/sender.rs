@@ -180,6 +180,7 @@ mod tests {
     use tokio::task::JoinSet;
 
     use crate::testing::{node, report};
+    use muster_wire::client::Credentials;
 
     #[tokio::test]
     async fn unanswered_report_is_kept_and_passed_on_to_the_stream() {
@@ -189,7 +190,7 @@ mod tests {
         let outbox = Outbox::new(directory.path().join("state/outbox"));
         outbox.store(&report(1)).unwrap();
         let url = format!("http://{}", frozen.local_addr().unwrap());
-        let servers = ServerClients::new(&node.env, &node.name, &[url], None).unwrap();
+        let servers = ServerClients::new(&node.env, &node.name, &[url], &Credentials::default()).unwrap();
         let (mut unanswered, begun) = (servers.unanswered(), Instant::now());
         let cancel = CancellationToken::new();
         let sender = ReportSender {

@@ -101,6 +101,8 @@ struct StreamRoute {
     last_move: Option<Instant>,
     /// Refusals in a row because another agent with the name of this node is connected.
     duplicates: u32,
+    /// The refusal that was logged since the last connection. Another server may be unreachable at the same time.
+    refusal: Option<String>,
 }
 
 impl Sync {
@@ -114,7 +116,12 @@ impl Sync {
     }
 
     async fn hold_streams(&mut self) {
-        let mut route = StreamRoute { failover: Failover::new(self.servers.count()), last_move: None, duplicates: 0 };
+        let mut route = StreamRoute {
+            failover: Failover::new(self.servers.count()),
+            last_move: None,
+            duplicates: 0,
+            refusal: None,
+        };
         loop {
             self.servers.select(route.failover.current());
             let end = self.stream(&mut route).await;
@@ -150,8 +157,9 @@ impl Sync {
                 StreamEnd::Lost(why) if is_first => {
                     tracing::warn!(server, why, "no connection to a server; the node keeps its state");
                 }
-                StreamEnd::Refused(why) if is_first => {
+                StreamEnd::Refused(why) if route.refusal.as_ref() != Some(&why) => {
                     tracing::error!(server, why, "the server refuses this node; retrying");
+                    route.refusal = Some(why);
                 }
                 StreamEnd::Lost(why) | StreamEnd::Refused(why) => tracing::debug!(server, why, "no connection"),
             }
@@ -206,7 +214,7 @@ impl Sync {
                     }
                     connected = true;
                     route.failover.connected();
-                    route.duplicates = 0;
+                    (route.duplicates, route.refusal) = (0, None);
                     if *self.activity.borrow() != open.activity {
                         self.activity_requests.notify_one();
                     }
@@ -320,6 +328,7 @@ mod tests {
 
     use crate::sync::handshake::IncarnationRenewal;
     use crate::testing::node;
+    use muster_wire::client::Credentials;
 
     /// Accepts a stream, sends hello, and nothing more.
     async fn accept_with_hello(listener: &TcpListener) -> TcpStream {
@@ -338,7 +347,13 @@ mod tests {
     }
 
     fn servers(urls: &[String]) -> ServerClients {
-        ServerClients::new(&EnvName::new("test").unwrap(), &NodeName::new("web1").unwrap(), urls, None).unwrap()
+        ServerClients::new(
+            &EnvName::new("test").unwrap(),
+            &NodeName::new("web1").unwrap(),
+            urls,
+            &Credentials::default(),
+        )
+        .unwrap()
     }
 
     fn sync(
@@ -464,7 +479,8 @@ mod tests {
         ] {
             let (_directory, mut sync) = sync(servers.clone(), mpsc::channel(1).0, &CancellationToken::new());
             sync.activity = watch::channel(activity.clone()).1;
-            let route = StreamRoute { failover: Failover::new(servers.count()), last_move: sent, duplicates: 0 };
+            let route =
+                StreamRoute { failover: Failover::new(servers.count()), last_move: sent, duplicates: 0, refusal: None };
             assert_eq!(sync.may_move(&route), moves, "{activity:?} {sent:?}");
         }
     }

@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use muster_core::names::{EnvName, NodeName};
-use muster_wire::client::{Client, ClientError};
+use muster_wire::client::{Client, ClientError, Credentials};
 use muster_wire::token::{ReadTokenError, Token};
 
 use crate::config::ConfigFile;
+use crate::identity::{IdentityFiles, LoadIdentityError, NodeIdentity};
 
 #[derive(Debug, Error)]
 pub enum ServersError {
@@ -24,6 +25,8 @@ pub enum ServersError {
     Address(#[from] ClientError),
     #[error("`token_file` in the configuration cannot be used")]
     Token(#[from] ReadTokenError),
+    #[error(transparent)]
+    Identity(#[from] LoadIdentityError),
 }
 
 #[derive(Clone, Debug)]
@@ -33,19 +36,38 @@ pub struct ServerClients {
     current: Arc<AtomicUsize>,
     /// Time of the last request that the current server did not answer.
     unanswered: watch::Sender<Option<Instant>>,
+    /// Identity of the node; none without TLS.
+    identity: Option<Arc<NodeIdentity>>,
 }
 
 impl ServerClients {
     /// The servers of a configuration.
     pub fn from_config(config: &ConfigFile) -> Result<Self, ServersError> {
         let token = config.token_file.as_deref().map(Token::read).transpose()?;
-        Ok(Self::new(&config.env, &config.node, config.server.urls(), token.as_ref())?)
+        let urls = config.server.urls();
+        let identity = match urls.iter().any(|url| url.starts_with("https:")) {
+            true => Some(Arc::new(NodeIdentity::load(IdentityFiles::at(&config.state_dir))?)),
+            false => None,
+        };
+        let tls = identity.as_ref().map(|identity| identity.credentials()).transpose()?.and_then(|it| it.tls);
+        let servers = Self::new(&config.env, &config.node, urls, &Credentials { token, tls })?;
+        Ok(Self { identity, ..servers })
     }
 
-    pub fn new(env: &EnvName, node: &NodeName, urls: &[String], token: Option<&Token>) -> Result<Self, ClientError> {
-        let clients = urls.iter().map(|url| Client::with_token(url, token)).collect::<Result<Vec<_>, _>>()?;
+    pub fn new(
+        env: &EnvName,
+        node: &NodeName,
+        urls: &[String],
+        credentials: &Credentials,
+    ) -> Result<Self, ClientError> {
+        let clients =
+            urls.iter().map(|url| Client::with_credentials(url, credentials)).collect::<Result<Vec<_>, _>>()?;
         let clients = order(env, node, clients, Client::base).into();
-        Ok(Self { clients, current: Arc::default(), unanswered: watch::Sender::new(None) })
+        Ok(Self { clients, current: Arc::default(), unanswered: watch::Sender::new(None), identity: None })
+    }
+
+    pub fn identity(&self) -> Option<&Arc<NodeIdentity>> {
+        self.identity.as_ref()
     }
 
     /// Sends the id of this agent with each request.

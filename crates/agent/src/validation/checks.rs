@@ -156,7 +156,7 @@ const BODY: usize = 1024 * 1024;
 /// HTTP check: passes if the status is a success and the body contains the expected text.
 pub(super) async fn check_http(url: &str, expect: Option<&str>, secrets: &Redactor) -> Result<String, String> {
     // The check's deadline limits the request. No proxy: checks test the node itself.
-    let client = reqwest::Client::builder().no_proxy().build().map_err(|error| innermost(&error))?;
+    let client = muster_wire::client::plain_http().build().map_err(|error| innermost(&error))?;
     let mut response = client.get(url).send().await.map_err(|error| format!("{url}: {}", innermost(&error)))?;
     let status = response.status();
     let mut body = Vec::new();

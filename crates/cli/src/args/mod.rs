@@ -38,7 +38,7 @@ pub struct Globals {
     /// Environment [default: the one that the server was started for, or the only one]
     #[arg(long, global = true, env = variables::ENV, hide_env_values = true, value_name = "NAME")]
     pub env: Option<EnvName>,
-    /// Address of the server, such as http://127.0.0.1:7300 or unix:/PATH [default: discovered on this machine]
+    /// Address of the server, such as https://muster.example.org:7300 or unix:/PATH [default: discovered on this machine]
     #[arg(long, global = true, env = variables::SERVER, hide_env_values = true, value_name = "URL")]
     pub server: Option<String>,
     /// State directory of the server [default: `.muster` in this or a parent directory]
@@ -47,6 +47,9 @@ pub struct Globals {
     /// Token of the server's TCP port, for the server and its clients [default: `token` in the state directory]
     #[arg(long, global = true, env = variables::TOKEN_FILE, hide_env_values = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Root certificate of the server, for https:// [default: `ca/ca.crt` in the state directory]
+    #[arg(long, global = true, env = variables::CA_FILE, hide_env_values = true, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// Require data of at least this revision; every change prints its revision
     #[arg(long, global = true, env = variables::MIN_REVISION, hide_env_values = true, value_name = "N")]
     pub min_revision: Option<u64>,
@@ -162,6 +165,14 @@ pub(crate) use node_filter_help;
 
 pub(crate) fn role_arg(text: &str) -> Result<Role, String> {
     Role::new(text).map_err(|_| Role::RULE.to_owned())
+}
+
+/// Parses `90s`, `30m`, `2h`, `3d`, or a combination. A day has 24 hours.
+pub(crate) fn duration_arg(text: &str) -> Result<SignedDuration, String> {
+    let invalid = || "expected a time such as 90s, 30m, 2h or 3d".to_owned();
+    let span: jiff::Span = text.parse().map_err(|_| invalid())?;
+    let long = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| invalid())?;
+    if long >= SignedDuration::from_secs(1) { Ok(long) } else { Err(invalid()) }
 }
 
 /// Parses the name of a node or its host name. The server looks the node up.

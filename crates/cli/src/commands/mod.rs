@@ -1,6 +1,8 @@
 //! Commands: one file per verb, one folder per noun. This file has the list of commands and the dispatcher.
 
 mod backup;
+mod ca;
+mod cert;
 mod check;
 mod completions;
 mod data;
@@ -23,6 +25,7 @@ mod runs;
 mod serve;
 mod services;
 mod status;
+mod token;
 mod trigger_update;
 mod up;
 mod verify_hosts;
@@ -87,6 +90,15 @@ pub enum Command {
     /// Generate, show and trust the keys that sign releases
     #[command(subcommand)]
     Key(key::Command),
+    /// Make, list and delete the tokens that machines join with
+    #[command(subcommand)]
+    Token(token::Command),
+    /// List, show and revoke the certificates of nodes
+    #[command(subcommand)]
+    Cert(cert::Command),
+    /// Show the certificate authority of the server
+    #[command(subcommand)]
+    Ca(ca::Command),
     Doctor(doctor::Args),
     Backup(backup::Args),
     Restore(restore::Args),
@@ -156,6 +168,13 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Key(key::Command::Trust(args)) => run_client(key::trust::run(&args, &globals, terminal)),
         Command::Key(key::Command::New(args)) => key::new::run(&args, terminal),
         Command::Key(key::Command::Show(args)) => key::show(&args, terminal),
+        Command::Token(token::Command::Create(args)) => run_client(token::create(&args, &globals, terminal)),
+        Command::Token(token::Command::List(args)) => run_client(token::list(&args, &globals, terminal)),
+        Command::Token(token::Command::Delete(args)) => run_client(token::delete(&args, &globals, terminal)),
+        Command::Cert(cert::Command::List(args)) => run_client(cert::list(&args, &globals, terminal)),
+        Command::Cert(cert::Command::Show(args)) => run_client(cert::show(&args, &globals, terminal)),
+        Command::Cert(cert::Command::Revoke(args)) => run_client(cert::revoke(&args, &globals, terminal)),
+        Command::Ca(ca::Command::Show(args)) => run_client(ca::show(&args, &globals, terminal)),
         Command::Doctor(args) => run_query(doctor::run(&args, &globals, terminal)),
         Command::Backup(args) => run_client(backup::run(&args, &globals, terminal)),
         Command::Restore(args) => run_client(restore::run(&args, &globals, terminal)),

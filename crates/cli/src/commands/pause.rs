@@ -6,7 +6,7 @@ use muster_core::names::Role;
 use muster_core::node::pause::PauseScope;
 use muster_wire::data::{PauseRow, SetPause};
 
-use crate::args::{Globals, node_or_host_arg, role_arg};
+use crate::args::{Globals, duration_arg, node_or_host_arg, role_arg};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
 use crate::output::{Table, Terminal, age, count};
@@ -92,14 +92,6 @@ impl PauseTarget {
             (None, None) => PauseScope::Global,
         })
     }
-}
-
-/// Parses `90s`, `30m`, `2h`, `3d`, or a combination. A day has 24 hours.
-fn duration_arg(text: &str) -> Result<SignedDuration, String> {
-    let invalid = || "expected a time such as 90s, 30m, 2h or 3d".to_owned();
-    let span: jiff::Span = text.parse().map_err(|_| invalid())?;
-    let long = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| invalid())?;
-    if long >= SignedDuration::from_secs(1) { Ok(long) } else { Err(invalid()) }
 }
 
 pub(super) async fn pause(args: &PauseArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {

@@ -1,31 +1,36 @@
 //! `muster serve`: runs a server without agents.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
+use jiff::SignedDuration;
+use muster_core::names::HostName;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, ConnectionLimits, LeasePace, Server, ServerConfig, register_design};
+use muster_identity::authority::Authority;
+use muster_server::{Clock, ConnectionLimits, LeasePace, Server, ServerConfig, TlsConfig, register_design};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Globals;
 use crate::args::store::StoreArgs;
+use crate::args::{Globals, duration_arg};
 use crate::connect::{Announcement, SearchPaths, announce};
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
 use crate::process::{
-    LogFormat, ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir, store_in,
+    AUTHORITY, LogFormat, ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir, store_in,
 };
 use crate::project::{self, LoadedProject, signing_key};
 
 /// Run the server
 ///
 /// Serves the environments of its store until Ctrl-C or SIGTERM. Listens on the Unix socket `server.sock` in its state
-/// directory, for its own user and root, and on a TCP port of a loopback address, for clients with its token. Connections are
-/// not encrypted yet, for which reason it listens on loopback addresses only.
+/// directory, for its own user and root, and on a TCP port, for clients with its token and for nodes with a certificate.
+/// Connections from other machines need TLS. The certificate authority is made at the first start; machines join with a token
+/// of `muster token create`.
 ///
-/// With etcd any number of servers can run as replicas; they need a shared directory of blobs and the same --token-file.
-/// Configure agents with the addresses of several replicas.
+/// With etcd any number of servers can run as replicas; they need a shared directory of blobs, the same --token-file, and a
+/// copy of the same --ca directory.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -34,6 +39,7 @@ Exit codes:
 
 Examples:
   muster serve                                 the embedded store in its state directory
+  muster serve --listen 0.0.0.0:7300 --name muster.example.org
   muster serve --store embedded:/var/lib/muster/store --project examples/quickstart
   muster serve --store etcd://10.0.0.1:2379,10.0.0.2:2379 --blobs /srv/muster/blobs \\
                --token-file /etc/muster/token
@@ -45,6 +51,15 @@ pub struct Args {
     /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7300")]
     listen: SocketAddr,
+    /// DNS name or address of this server in URLs of clients; repeat it for several [default: the host name]
+    #[arg(long, value_name = "NAME", value_parser = server_name_arg)]
+    name: Vec<String>,
+    /// Directory of the certificate authority: `ca.crt` and `ca.key` [default: `ca` in the state directory, made if missing]
+    #[arg(long, value_name = "DIR")]
+    ca: Option<PathBuf>,
+    /// Time after its end in which a node can renew its certificate
+    #[arg(long, value_name = "TIME", value_parser = duration_arg, default_value = "7d")]
+    renewal_grace: SignedDuration,
     /// Directory of the programs that gates of rollouts may run [default: gates run no commands]
     #[arg(long, value_name = "DIR")]
     gate_commands: Option<PathBuf>,
@@ -60,6 +75,26 @@ pub struct Args {
     /// Format of the log on standard error
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text", env = "MUSTER_LOG_FORMAT")]
     log_format: LogFormat,
+}
+
+/// Names of the server, for its certificate and its URLs: those of the command line, or the host name and the address. Clients
+/// of this machine may use the loopback interface.
+fn names(args: &Args) -> Vec<String> {
+    let mut names = args.name.clone();
+    if names.is_empty() {
+        names.push(rustix::system::uname().nodename().to_string_lossy().to_lowercase());
+    }
+    let address = args.listen.ip();
+    names.extend((!address.is_unspecified()).then(|| address.to_string()));
+    names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+    names.dedup();
+    names
+}
+
+/// Parses a name that a certificate can have.
+fn server_name_arg(text: &str) -> Result<String, String> {
+    let is_legal = text.parse::<IpAddr>().is_ok() || HostName::new(text.to_lowercase()).is_ok();
+    if is_legal { Ok(text.to_lowercase()) } else { Err("expected a DNS name or an IP address".to_owned()) }
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -82,9 +117,14 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     let access = ServerAccess::open(&state, globals.token_file.as_deref()).map_err(Failure::failed)?;
     let clock = Clock::system();
+    let authority = args.ca.clone().unwrap_or_else(|| state.join(AUTHORITY));
+    let authority = Authority::open(&authority, clock.now()).map_err(Failure::failed)?;
+    let (pin, names) = (authority.pin(), names(args));
+    let tls = TlsConfig { authority: Arc::new(authority), names, grace: args.renewal_grace };
     let blobs = args.store.blobs.clone().unwrap_or_else(|| blobs_in(&state));
     let config = ServerConfig {
         listen: args.listen,
+        tls: Some(tls),
         socket: access.socket.clone(),
         token: access.token.clone(),
         limits: ConnectionLimits::default(),
@@ -100,7 +140,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         // The cluster may have become unreachable since.
         () = signals.recv() => return Ok(Exit::Yes),
     };
-    let url = format!("http://{}", server.address());
+    let url = server.url().to_owned();
     let env = project.as_ref().map(|project| project.registration.env.clone());
     if let Some(mut project) = project {
         let key = signing_key(args.release_key.as_deref(), &state)?;
@@ -120,6 +160,12 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     let _announcement = announce(&paths, announcement).map_err(Failure::failed)?;
     terminal.out.line(format_args!("API: {url}"));
+    if !args.listen.ip().is_loopback() {
+        terminal.out.line(format_args!("CA pin: {pin}"));
+        terminal.out.line(format_args!(
+            "next: muster token create --node NODE, then on the machine: muster-agent join {url} TOKEN"
+        ));
+    }
     terminal.out.flush();
 
     let mut serving = std::pin::pin!(server.run());

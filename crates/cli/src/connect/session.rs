@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 
 use muster_core::names::{EnvName, NodeName};
 use muster_core::txn::Revision;
-use muster_wire::client::{Client, ClientError};
+use muster_identity::authority::CERTIFICATE_FILE;
+use muster_identity::certificate;
+use muster_identity::tls::client_config;
+use muster_wire::client::{Client, ClientError, Credentials};
 use muster_wire::problem::ProblemCode;
 use muster_wire::token::Token;
 
 use crate::args::Globals;
 use crate::failure::{Exit, Failure};
+use crate::process::AUTHORITY;
 
 use super::find::find_by_url;
 use super::{FindServerError, FoundServer, SearchPaths, find, find_by_state};
@@ -21,6 +25,8 @@ pub(crate) struct ServerConnection {
     found: FoundServer,
     /// The token file of the command line.
     token_file: Option<PathBuf>,
+    /// The root certificate of the command line.
+    ca_file: Option<PathBuf>,
     min_revision: Option<Revision>,
 }
 
@@ -50,14 +56,17 @@ impl ServerConnection {
             (None, None) => find(&paths()?)?,
         };
         let min_revision = globals.min_revision.map(Revision);
-        Ok(Self { client: client(&found, token_file.as_deref(), min_revision)?, found, token_file, min_revision })
+        let ca_file =
+            globals.ca_file.clone().or_else(|| Some(globals.state.as_ref()?.join(AUTHORITY).join(CERTIFICATE_FILE)));
+        let client = client(&found, token_file.as_deref(), ca_file.as_deref(), min_revision)?;
+        Ok(Self { client, found, token_file, ca_file, min_revision })
     }
 
     /// Reads the announcement again: a restarted server may listen on another port. Never switches to another server.
     pub(crate) fn rediscover(&mut self) -> Result<(), Failure> {
         if let FoundServer::Announced { announcement, .. } = &self.found {
             let found = find_by_state(&announcement.state)?;
-            self.client = client(&found, self.token_file.as_deref(), self.min_revision)?;
+            self.client = client(&found, self.token_file.as_deref(), self.ca_file.as_deref(), self.min_revision)?;
             self.found = found;
         }
         Ok(())
@@ -136,12 +145,19 @@ pub(crate) fn is_retryable(error: &ClientError) -> bool {
         ClientError::Refused(problem) => {
             matches!(problem.code, ProblemCode::CannotTell | ProblemCode::Busy | ProblemCode::StoreUnavailable)
         }
-        ClientError::Address(_) | ClientError::TokenNotSent(_) | ClientError::Stream(_) => false,
+        ClientError::Address(_) | ClientError::TokenNotSent(_) | ClientError::NoRoots(_) | ClientError::Stream(_) => {
+            false
+        }
     }
 }
 
 /// A client on the Unix socket of the server, or else on TCP with the token.
-fn client(found: &FoundServer, token_file: Option<&Path>, min_revision: Option<Revision>) -> Result<Client, Failure> {
+fn client(
+    found: &FoundServer,
+    token_file: Option<&Path>,
+    ca_file: Option<&Path>,
+    min_revision: Option<Revision>,
+) -> Result<Client, Failure> {
     let (socket, announced) = match found {
         FoundServer::Explicit { .. } => (None, None),
         FoundServer::Announced { announcement, .. } => {
@@ -152,7 +168,8 @@ fn client(found: &FoundServer, token_file: Option<&Path>, min_revision: Option<R
         Some(path) => Client::new(&format!("unix:{path}")),
         None => {
             let token = token_file.or(announced).map(Token::read).transpose().map_err(Failure::cannot_tell)?;
-            Client::with_token(found.url(), token.as_ref())
+            let tls = ca_file.filter(|_| found.url().starts_with("https:")).map(roots).transpose()?;
+            Client::with_credentials(found.url(), &Credentials { token, tls })
         }
     };
     let client = client.map_err(Failure::from)?;
@@ -160,6 +177,16 @@ fn client(found: &FoundServer, token_file: Option<&Path>, min_revision: Option<R
         None => client,
         Some(revision) => client.at_least(revision),
     })
+}
+
+/// TLS with the root certificate in a file.
+fn roots(file: &Path) -> Result<rustls::ClientConfig, Failure> {
+    let unreadable = |error: anyhow::Error| {
+        Failure::new(Exit::Usage, error.context(format!("cannot use the root certificate {}", file.display())))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.into()))?;
+    let roots = certificate::from_pem(&text).map_err(|error| unreadable(error.into()))?;
+    client_config(&roots, None).map_err(|error| unreadable(error.into()))
 }
 
 async fn only_environment(server: &ServerConnection) -> Result<EnvName, Failure> {

@@ -251,7 +251,7 @@ async fn serve_is_reached_by_socket_and_by_token() {
     snapshot!(machine.run(&remote).await, @"
     exit 64
     --- stderr
-    error: refusing to send the token to http://192.0.2.1:7300: connections are not encrypted yet, and every host on the way could read it; use a loopback address, such as that of a tunnel, or unix:/PATH
+    error: refusing to send the token to http://192.0.2.1:7300 without encryption: every host on the way could read it; use https://, a loopback address or unix:/PATH
     ");
     let other = machine.path("other-token");
     write(&other, &"x".repeat(32));

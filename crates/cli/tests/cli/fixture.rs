@@ -195,6 +195,7 @@ impl Fleet {
         let time = clock.clone();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            tls: None,
             socket: None,
             token: token(),
             limits: ConnectionLimits::default(),

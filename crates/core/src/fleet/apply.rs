@@ -127,6 +127,8 @@ impl Fleet {
                 effects.servers = true;
                 self.node(&node, effects).presence = at(change, read(change)?);
             }
+            Key::Token { id } => set_entry(&mut self.tokens, id, at(change, read(change)?)),
+            Key::Certificate { node } => self.change_certificate(change, &node, effects)?,
             Key::Replica { replica } => {
                 effects.servers = true;
                 set_entry(&mut self.servers.replicas, replica, at(change, read(change)?));
@@ -235,6 +237,15 @@ impl Fleet {
         if let Some(pause) = read(change)? {
             self.pauses.insert(scope, (pause, change.revision));
         }
+        Ok(())
+    }
+
+    /// An unreadable record is no identity: its machine is refused until an operator has made a new token.
+    fn change_certificate(&mut self, change: &KeyChange<'_>, node: &NodeName, effects: &mut Effects) -> Applied {
+        effects.identities = true;
+        let node = self.node(node, effects);
+        node.certificate = None;
+        node.certificate = at(change, read(change)?);
         Ok(())
     }
 

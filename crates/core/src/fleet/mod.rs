@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::design::DesignState;
+use crate::identity::{CertificateRecord, Tokens};
 use crate::lookup::RoleTags;
 use crate::lookup::config_data::ConfigData;
 use crate::lookup::published::Publications;
@@ -72,6 +73,7 @@ pub struct Fleet {
     data: ConfigData,
     pauses: BTreeMap<PauseScope, (PauseRecord, Revision)>,
     nodes: BTreeMap<NodeName, Node>,
+    tokens: Tokens,
     index: NodeIndex,
     servers: Servers,
     /// Keys whose value cannot be read, with the error.
@@ -168,6 +170,8 @@ pub struct Node {
     pub desired_unreadable: bool,
     /// Last run that an operator requested.
     pub run_request: Option<(RunRequest, Revision)>,
+    /// Key of the node's machine. Without one no machine has this identity.
+    pub certificate: Option<(CertificateRecord, Revision)>,
     /// As stored. It is decoded only when the history of this node is requested.
     pub history_text: Vec<u8>,
 }
@@ -201,6 +205,8 @@ pub struct Effects {
     pub design: bool,
     /// A node record changed. Concerns the provision controller, no agent.
     pub records: bool,
+    /// A certificate was issued, revoked or deleted. Concerns connections, no running agent.
+    pub identities: bool,
     /// Replicas, controllers, connections of agents, or the epoch changed. Concerns servers, no agent.
     pub servers: bool,
 }
@@ -258,6 +264,7 @@ impl Fleet {
             data: ConfigData::default(),
             pauses: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            tokens: Tokens::new(),
             index: NodeIndex::default(),
             servers: Servers::default(),
             unreadable: BTreeMap::new(),
@@ -378,6 +385,11 @@ impl Fleet {
     }
 
     /// All pauses, also expired ones.
+    /// Join tokens.
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
     pub fn pauses(&self) -> &BTreeMap<PauseScope, (PauseRecord, Revision)> {
         &self.pauses
     }

@@ -1,30 +1,44 @@
-//! Access to the API: the user of a connection to the Unix socket; host, origin and token of a request on TCP.
+//! Access to the API: the user of a connection to the Unix socket; host, origin, token and certificate of a request on TCP.
 //!
-//! There are no identities yet. Every admitted client may do everything.
+//! This module identifies the client of a request. [`super::authorization`] decides what that client may do.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use muster_identity::certificate::{CertificateName, VerifiedCertificate};
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::token::Token;
 
+use super::authorization::{Client, authorize};
 use super::error::ApiError;
+use crate::app::{App, Reader};
 
-/// Paths that need no token: they tell only that the server runs.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+pub(super) const TOKEN_HINT: &str = "give the token file of the server with --token-file or MUSTER_TOKEN_FILE; it is `token` in the state directory of the \
+     server, unless the server was started with another one";
 
 /// The other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// A process on the Unix socket, with the user that the kernel reports.
     Socket { uid: u32 },
     /// A client of the TCP port.
-    Tcp { port: u16 },
+    Tcp { port: u16, encryption: Encryption },
+}
+
+/// TLS of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    /// None: the client is on this machine.
+    Plain,
+    Tls {
+        /// The client's certificate, whose chain was verified.
+        certificate: Option<Arc<VerifiedCertificate>>,
+    },
 }
 
 /// The rules of a server.
@@ -33,91 +47,141 @@ pub(crate) struct AccessControl {
     token: Token,
     /// The user that runs the server.
     uid: u32,
+    /// Names of the server besides those of the loopback interface.
+    names: Vec<String>,
+    reader: Option<Reader>,
 }
 
 impl AccessControl {
-    pub(crate) fn new(token: Token) -> Arc<Self> {
-        Arc::new(Self { token, uid: rustix::process::geteuid().as_raw() })
+    pub(crate) fn new(token: Token, app: &App) -> Arc<Self> {
+        let names = app.identities.tls.as_ref().map(|tls| tls.config().names.clone()).unwrap_or_default();
+        Arc::new(Self { token, uid: rustix::process::geteuid().as_raw(), names, reader: Some(app.reader.clone()) })
     }
 
-    fn check(&self, peer: Option<Peer>, request: &Request) -> Result<(), ApiError> {
-        match peer {
-            Some(Peer::Socket { uid }) if uid == self.uid || uid == 0 => Ok(()),
+    /// Decides whether a request is answered. Routes for everyone need no identity: a certificate that has ended does not
+    /// prevent its own renewal.
+    fn admit(&self, peer: Option<&Peer>, template: Option<&str>, request: &Request) -> Result<(), ApiError> {
+        let (method, path) = (request.method(), request.uri().path());
+        let certificate = match peer {
+            None => {
+                return Err(forbidden("the connection of the request is unknown".to_owned(), "report this as a bug"));
+            }
+            Some(Peer::Socket { uid }) if *uid == self.uid || *uid == 0 => return Ok(()),
             Some(Peer::Socket { uid }) => {
                 let detail = format!(
                     "user {uid} may not use this socket: it is for user {}, who runs the server, and root",
                     self.uid
                 );
-                Err(forbidden(detail, "run the command as that user"))
+                return Err(forbidden(detail, "run the command as that user"));
             }
-            Some(Peer::Tcp { port }) => {
-                check_host(request, port)?;
-                check_origin(request.headers(), port)?;
-                if OPEN.contains(&request.uri().path()) { Ok(()) } else { self.check_token(request.headers()) }
+            Some(Peer::Tcp { port, encryption }) => {
+                self.check_host(request, *port)?;
+                self.check_origin(request.headers(), *port, encryption)?;
+                match encryption {
+                    Encryption::Plain => None,
+                    Encryption::Tls { certificate } => certificate.as_deref(),
+                }
             }
-            None => Err(forbidden("the connection of the request is unknown".to_owned(), "report this as a bug")),
+        };
+        if authorize(&Client::Unknown, method, template, path).is_ok() {
+            return Ok(());
+        }
+        let client = match (request.headers().get(header::AUTHORIZATION), certificate) {
+            (Some(presented), _) => self.check_token(presented)?,
+            (None, Some(certificate)) => self.check_certificate(certificate)?,
+            (None, None) => Client::Unknown,
+        };
+        authorize(&client, method, template, path)
+    }
+
+    fn check_token(&self, presented: &HeaderValue) -> Result<Client, ApiError> {
+        let token = presented
+            .as_bytes()
+            .split_at_checked(BEARER.len())
+            .and_then(|(scheme, token)| scheme.eq_ignore_ascii_case(BEARER.as_bytes()).then(|| token.trim_ascii()));
+        if token.is_some_and(|token| self.token.matches(token)) {
+            return Ok(Client::Administrator);
+        }
+        let detail = "the token of the request is not the token of this server";
+        Err(ApiError(Problem::new(ProblemCode::Unauthenticated, detail).hint(TOKEN_HINT)))
+    }
+
+    /// A certificate of a node counts while the node's record names its key, and until it ends.
+    fn check_certificate(&self, certificate: &VerifiedCertificate) -> Result<Client, ApiError> {
+        let (env, node) = match &certificate.name {
+            CertificateName::Replica => return Ok(Client::Replica),
+            CertificateName::Node { env, node } => (env, node),
+        };
+        let refused = |detail: String| {
+            let problem = Problem::new(ProblemCode::CertificateRefused, detail);
+            let hint =
+                "an administrator sees the reason with `muster cert show`; a new token lets the machine join again";
+            Err(ApiError(problem.hint(hint)))
+        };
+        let Some(reader) = &self.reader else { return refused("certificates cannot be checked".to_owned()) };
+        if certificate.expires <= reader.clock.now() {
+            return refused(format!("the certificate of {node} ended at {}", certificate.expires));
+        }
+        let fleets = reader.view.fleets();
+        let found = fleets.get(env).and_then(|fleet| fleet.get(node)).and_then(|node| node.certificate.as_ref());
+        match found {
+            Some((record, _)) if record.admits(&certificate.key) => {
+                Ok(Client::Node { env: env.clone(), node: node.clone() })
+            }
+            Some((record, _)) if record.revoked.is_some() => refused(format!("the certificate of {node} was revoked")),
+            Some(_) => refused(format!("another machine has joined as {node}")),
+            None => refused(format!("{node} has no certificate of this server")),
         }
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let presented = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let token = presented.and_then(|value| {
-            let (scheme, token) = value.split_at_checked(BEARER.len())?;
-            scheme.eq_ignore_ascii_case(BEARER.as_bytes()).then(|| token.trim_ascii())
-        });
-        let detail = match token {
-            Some(token) if self.token.matches(token) => return Ok(()),
-            Some(_) => "the token of the request is not the token of this server",
-            None => "the request has no token: this port needs the header `Authorization: Bearer TOKEN`",
+    /// Refuses names that are not of this server. A web page can have its own name resolve to an address of the server, but
+    /// cannot change the `Host` header.
+    fn check_host(&self, request: &Request, port: u16) -> Result<(), ApiError> {
+        let mut hosts: Vec<&[u8]> = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes).collect();
+        hosts.extend(request.uri().authority().map(|authority| authority.as_str().as_bytes()));
+        if !hosts.is_empty() && hosts.iter().all(|host| self.is_own_host(host, port)) {
+            return Ok(());
+        }
+        let shown: Vec<_> = hosts.iter().map(|host| String::from_utf8_lossy(host)).collect();
+        let detail = format!("the host {:?} of the request is not this server", shown.join(", "));
+        let hint = match self.names.is_empty() {
+            true => format!("use a loopback address or localhost, with port {port}; a tunnel needs the same port"),
+            false => format!("use one of its names: {}; `muster serve --name` adds one", self.names.join(", ")),
         };
-        let problem = Problem::new(ProblemCode::Unauthenticated, detail);
-        Err(ApiError(problem.hint(
-            "give the token file of the server with --token-file or MUSTER_TOKEN_FILE; it is `token` in the state \
-             directory of the server, unless the server was started with another one",
-        )))
+        Err(forbidden(detail, hint))
+    }
+
+    /// Refuses requests of web pages.
+    fn check_origin(&self, headers: &HeaderMap, port: u16, encryption: &Encryption) -> Result<(), ApiError> {
+        let scheme: &[u8] = match encryption {
+            Encryption::Plain => b"http://",
+            Encryption::Tls { .. } => b"https://",
+        };
+        let own = |origin: &HeaderValue| {
+            origin.as_bytes().strip_prefix(scheme).is_some_and(|host| self.is_own_host(host, port))
+        };
+        match headers.get_all(header::ORIGIN).iter().find(|origin| !own(origin)) {
+            None => Ok(()),
+            Some(origin) => {
+                let detail =
+                    format!("requests of web pages of {:?} are refused", String::from_utf8_lossy(origin.as_bytes()));
+                Err(forbidden(detail, "send requests without the header `Origin`"))
+            }
+        }
+    }
+
+    /// True for the names of this server, and for `localhost` and loopback addresses with this port.
+    fn is_own_host(&self, host: &[u8], port: u16) -> bool {
+        let Ok(authority) = Authority::try_from(host) else { return false };
+        let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let is_named = self.names.iter().any(|own| own.eq_ignore_ascii_case(name));
+        let address = name.parse::<IpAddr>();
+        let is_loopback = name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback());
+        !host.contains(&b'@') && (is_named || is_loopback && authority.port_u16().unwrap_or(80) == port)
     }
 }
 
 const BEARER: &str = "Bearer ";
-
-/// Refuses names that are not of this machine. A web page can have its own name resolve to a loopback address, but cannot
-/// change the `Host` header.
-fn check_host(request: &Request, port: u16) -> Result<(), ApiError> {
-    let mut hosts: Vec<&[u8]> = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes).collect();
-    hosts.extend(request.uri().authority().map(|authority| authority.as_str().as_bytes()));
-    if !hosts.is_empty() && hosts.iter().all(|host| is_own_host(host, port)) {
-        return Ok(());
-    }
-    let shown: Vec<_> = hosts.iter().map(|host| String::from_utf8_lossy(host)).collect();
-    let detail = format!("the host {:?} of the request is not this server", shown.join(", "));
-    Err(forbidden(
-        detail,
-        format!("use a loopback address or localhost, with port {port}; a tunnel needs the same port"),
-    ))
-}
-
-/// Refuses requests of web pages.
-fn check_origin(headers: &HeaderMap, port: u16) -> Result<(), ApiError> {
-    let own =
-        |origin: &HeaderValue| origin.as_bytes().strip_prefix(b"http://").is_some_and(|host| is_own_host(host, port));
-    match headers.get_all(header::ORIGIN).iter().find(|origin| !own(origin)) {
-        None => Ok(()),
-        Some(origin) => {
-            let detail =
-                format!("requests of web pages of {:?} are refused", String::from_utf8_lossy(origin.as_bytes()));
-            Err(forbidden(detail, "send requests without the header `Origin`"))
-        }
-    }
-}
-
-/// True for `localhost` and loopback addresses with this port.
-fn is_own_host(host: &[u8], port: u16) -> bool {
-    let Ok(authority) = Authority::try_from(host) else { return false };
-    let name = authority.host();
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let is_loopback = name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback());
-    is_loopback && !host.contains(&b'@') && authority.port_u16().unwrap_or(80) == port
-}
 
 fn forbidden(detail: String, hint: impl Into<String>) -> ApiError {
     ApiError(Problem::new(ProblemCode::Forbidden, detail).hint(hint))
@@ -125,8 +189,9 @@ fn forbidden(detail: String, hint: impl Into<String>) -> ApiError {
 
 /// Admits a request, or answers it with a problem.
 pub(crate) async fn check_access(State(access): State<Arc<AccessControl>>, request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<Peer>().copied();
-    match access.check(peer, &request) {
+    let peer = request.extensions().get::<Peer>();
+    let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    match access.admit(peer, template, &request) {
         Ok(()) => next.run(request).await,
         Err(error) => {
             tracing::debug!(?peer, code = ?error.0.code, detail = error.0.detail, "a client was refused");
@@ -146,10 +211,11 @@ mod tests {
     use super::*;
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-    const TCP: Option<Peer> = Some(Peer::Tcp { port: 7300 });
+    const TCP: Option<Peer> = Some(Peer::Tcp { port: 7300, encryption: Encryption::Plain });
+    const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
     fn access() -> AccessControl {
-        AccessControl { token: Token::new(TOKEN).unwrap(), uid: 1000 }
+        AccessControl { token: Token::new(TOKEN).unwrap(), uid: 1000, names: Vec::new(), reader: None }
     }
 
     fn request(path: &str, headers: &[(&str, &str)]) -> Request {
@@ -159,7 +225,16 @@ mod tests {
     }
 
     fn code(peer: Option<Peer>, path: &str, headers: &[(&str, &str)]) -> Option<ProblemCode> {
-        access().check(peer, &request(path, headers)).err().map(|error| error.0.code)
+        code_with(&access(), peer.as_ref(), path, headers)
+    }
+
+    fn code_with(
+        access: &AccessControl,
+        peer: Option<&Peer>,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Option<ProblemCode> {
+        access.admit(peer, Some(path), &request(path, headers)).err().map(|error| error.0.code)
     }
 
     #[test]
@@ -167,7 +242,7 @@ mod tests {
         let of = |uid| code(Some(Peer::Socket { uid }), "/v1/envs", &[]);
         assert_eq!((of(1000), of(0)), (None, None));
         assert_eq!(of(1001), Some(ProblemCode::Forbidden));
-        let refused = access().check(Some(Peer::Socket { uid: 1001 }), &request("/", &[])).unwrap_err();
+        let refused = access().admit(Some(&Peer::Socket { uid: 1001 }), None, &request("/", &[])).unwrap_err();
         assert_eq!(
             refused.0.detail,
             "user 1001 may not use this socket: it is for user 1000, who runs the server, and root"
@@ -197,7 +272,7 @@ mod tests {
     #[test]
     fn host_is_a_loopback_name_with_the_port() {
         for own in ["127.0.0.1:7300", "127.9.8.7:7300", "[::1]:7300", "localhost:7300", "LOCALHOST:7300"] {
-            assert!(is_own_host(own.as_bytes(), 7300), "{own}");
+            assert!(access().is_own_host(own.as_bytes(), 7300), "{own}");
         }
         for other in [
             "",
@@ -213,9 +288,9 @@ mod tests {
             "0.0.0.0:7300",
             "127.0.0.1:7300/x",
         ] {
-            assert!(!is_own_host(other.as_bytes(), 7300), "{other}");
+            assert!(!access().is_own_host(other.as_bytes(), 7300), "{other}");
         }
-        assert!(is_own_host(b"localhost", 80));
+        assert!(access().is_own_host(b"localhost", 80));
         let (own, other) = (("host", "127.0.0.1:7300"), ("host", "evil.example:7300"));
         for (path, headers) in
             [("/healthz", vec![]), ("/healthz", vec![own, other]), ("http://evil.example:7300/healthz", vec![own])]
@@ -236,6 +311,27 @@ mod tests {
             ("null", Some(ProblemCode::Forbidden)),
         ] {
             assert_eq!(code(TCP, "/healthz", &[host, ("origin", origin)]), expected, "{origin}");
+        }
+    }
+
+    #[test]
+    fn server_with_tls_has_its_names_too() {
+        let access = AccessControl { names: vec!["muster.example.org".to_owned(), "10.0.0.1".to_owned()], ..access() };
+        let tls = Peer::Tcp { port: 7300, encryption: Encryption::Tls { certificate: None } };
+        let bearer = format!("Bearer {TOKEN}");
+        let table = [
+            ("muster.example.org:7300", None, None),
+            ("MUSTER.example.org", None, None),
+            ("10.0.0.1:7300", Some("https://10.0.0.1:7300"), None),
+            ("10.0.0.1:7300", Some("http://10.0.0.1:7300"), Some(ProblemCode::Forbidden)),
+            ("10.0.0.2:7300", None, Some(ProblemCode::Forbidden)),
+            ("muster.example.org.evil:7300", None, Some(ProblemCode::Forbidden)),
+            ("x@muster.example.org:7300", None, Some(ProblemCode::Forbidden)),
+        ];
+        for (host, origin, expected) in table {
+            let mut headers = vec![("host", host), ("authorization", bearer.as_str())];
+            headers.extend(origin.map(|origin| ("origin", origin)));
+            assert_eq!(code_with(&access, Some(&tls), "/v1/envs", &headers), expected, "{host} {origin:?}");
         }
     }
 }

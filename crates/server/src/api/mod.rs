@@ -5,12 +5,14 @@
 
 mod access;
 mod agents;
+mod authorization;
 mod backup;
 mod data;
 mod design;
 mod drift;
 mod environments;
 pub(crate) mod error;
+mod identity;
 mod key_write;
 mod logs;
 mod nodes;
@@ -24,7 +26,7 @@ mod server;
 mod services;
 mod versions;
 
-pub(crate) use access::{AccessControl, Peer};
+pub(crate) use access::{AccessControl, Encryption, Peer};
 pub(crate) use error::chain;
 pub use router::openapi;
 pub(crate) use router::router;

@@ -15,8 +15,8 @@ use crate::app::App;
 
 use super::access::{AccessControl, check_access};
 use super::{
-    agents, backup, data, design, drift, environments, error, logs, nodes, pauses, releases, rollouts, runs, server,
-    services, versions,
+    agents, backup, data, design, drift, environments, error, identity, logs, nodes, pauses, releases, rollouts, runs,
+    server, services, versions,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -33,8 +33,16 @@ struct Description;
 
 /// Routes of all users, in the order of the document.
 fn routes() -> OpenApiRouter<App> {
-    let adders =
-        [fleet_routes, rollout_routes, release_routes, design_routes, agent_routes, replica_routes, server_routes];
+    let adders = [
+        fleet_routes,
+        rollout_routes,
+        release_routes,
+        design_routes,
+        identity_routes,
+        agent_routes,
+        replica_routes,
+        server_routes,
+    ];
     let router = OpenApiRouter::with_openapi(Description::openapi());
     adders.into_iter().fold(router, |router, add| add(router))
 }
@@ -116,6 +124,18 @@ fn design_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(design::apply::apply_design).layer(design_body_limit()))
         .routes(routes!(design::documents::list_schemas))
         .routes(routes!(design::documents::show_schema))
+}
+
+/// Adds the routes for machines that join, and for administrators of identities.
+fn identity_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
+        .routes(routes!(identity::show_authority))
+        .routes(routes!(identity::join))
+        .routes(routes!(identity::renew))
+        .routes(routes!(identity::list_tokens, identity::create_token))
+        .routes(routes!(identity::delete_token))
+        .routes(routes!(identity::list_certificates))
+        .routes(routes!(identity::revoke_certificate))
 }
 
 /// Adds the routes for agents.

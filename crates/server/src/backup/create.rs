@@ -226,6 +226,8 @@ impl BlobRefs {
                 | Key::ActiveRollout
                 | Key::Desired { .. }
                 | Key::Presence { .. }
+                | Key::Token { .. }
+                | Key::Certificate { .. }
                 | Key::Replica { .. }
                 | Key::Controller { .. }
                 | Key::Unknown,

@@ -38,7 +38,7 @@ const END: &str = "end.json";
 const HELD: u64 = 4 * 1024 * 1024;
 
 /// Keys of running processes. They have no meaning after a restore.
-const OF_PROCESSES: [&str; 3] = ["replicas/", "controllers/", "presence/"];
+const OF_PROCESSES: [&str; 4] = ["replicas/", "controllers/", "presence/", "tokens/"];
 /// Written by a restore itself, not copied from a backup.
 const EPOCH: &str = "store_epoch";
 const RESTORING: &str = "restoring";

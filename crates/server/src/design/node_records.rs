@@ -217,6 +217,7 @@ pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
         keys.requested_run(name),
         keys.desired(name),
         keys.presence(name),
+        keys.certificate(name),
         keys.provisioned(true, name),
         keys.provisioned(false, name),
     ];

@@ -1,7 +1,6 @@
 //! The id of a replica, and its record in the store.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -31,13 +30,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a new identity for a server with an address and a blob directory.
-    pub(crate) fn new(address: SocketAddr, blobs: &Path, now: Timestamp) -> Result<Self, IdentityError> {
+    /// Makes a new identity for a server with a URL and a blob directory.
+    pub(crate) fn new(url: String, blobs: &Path, now: Timestamp) -> Result<Self, IdentityError> {
         let host = host();
         let id = new_id(&host)?;
         let directory = std::path::absolute(blobs).unwrap_or_else(|_| blobs.to_owned()).display().to_string();
         let record = ReplicaRecord {
-            url: format!("http://{address}"),
+            url,
             host,
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

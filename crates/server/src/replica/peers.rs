@@ -10,9 +10,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, NodeName, ReplicaId, RunId};
-use muster_wire::client::{Client, ClientError, Download};
+use muster_wire::client::{Client, ClientError, Credentials, Download};
 use muster_wire::runs::LogQuery;
-use muster_wire::token::Token;
 use tokio::time::timeout;
 
 use crate::agents::{AgentConnection, Links};
@@ -24,8 +23,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// HTTP clients for the other replicas, with connections that are reused.
 #[derive(Debug)]
 pub struct Peers {
-    /// All replicas have the same token.
-    token: Token,
+    /// All replicas have the same token and the same roots.
+    credentials: Credentials,
     clients: Mutex<Vec<(String, Client)>>,
 }
 
@@ -33,8 +32,8 @@ pub struct Peers {
 const MAX_CLIENTS: usize = 16;
 
 impl Peers {
-    pub(crate) fn new(token: Token) -> Self {
-        Self { token, clients: Mutex::default() }
+    pub(crate) fn new(credentials: Credentials) -> Self {
+        Self { credentials, clients: Mutex::default() }
     }
 
     /// Activities of the agents of other replicas, for one node or for all.
@@ -90,7 +89,7 @@ impl Peers {
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == url) {
             return Ok(client.clone());
         }
-        let client = Client::with_token(url, Some(&self.token))?;
+        let client = Client::with_credentials(url, &self.credentials)?;
         if clients.len() >= MAX_CLIENTS {
             clients.remove(0);
         }

@@ -1,5 +1,7 @@
 //! Accepts connections on the TCP port and the Unix socket, and limits what a slow client can hold.
 //!
+//! The first byte of a TCP connection tells whether it is TLS. Without TLS only clients of this machine are answered.
+//!
 //! A client that sends no complete request head, leaves a request body incomplete, or does not read the response is
 //! disconnected after a time. A request that the server itself takes long for is not: neither a response that has no
 //! data yet nor a sync stream between two pings counts as idle.
@@ -17,16 +19,17 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, getrlimit};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower_http::add_extension::AddExtension;
 use tower_http::timeout::RequestBodyTimeout;
 
-use crate::api::Peer;
+use crate::api::{Encryption, Peer};
+use crate::identity::tls::ServerTls;
 
 /// Largest head of a request, and size of the buffers of a connection in each direction.
 const BUFFER: usize = 64 * 1024;
@@ -126,33 +129,102 @@ trait Listener {
     const NAME: &'static str;
     /// Share of all connections that it may have, in quarters.
     const QUARTERS: usize;
-    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    type Io: Send + 'static;
 
-    async fn accept(&self) -> io::Result<(Self::Io, Peer)>;
+    async fn accept(&self) -> io::Result<Self::Io>;
+
+    /// Answers the requests of an accepted connection.
+    fn serve(&self, io: Self::Io, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static;
 }
 
-impl Listener for TcpListener {
+/// What answers the requests of a connection.
+#[derive(Clone)]
+struct ConnectionService {
+    router: Router,
+    limits: ConnectionLimits,
+    stop: CancellationToken,
+}
+
+/// The TCP port, with TLS if the server has a certificate.
+struct TcpPort {
+    listener: TcpListener,
+    tls: Option<Arc<ServerTls>>,
+}
+
+impl Listener for TcpPort {
     const NAME: &'static str = "TCP";
     const QUARTERS: usize = 3;
     type Io = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
-        let (stream, _) = TcpListener::accept(self).await?;
-        let port = stream.local_addr()?.port();
-        Ok((stream, Peer::Tcp { port }))
+    async fn accept(&self) -> io::Result<TcpStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+
+    fn serve(&self, stream: TcpStream, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static {
+        let tls = self.tls.clone();
+        async move {
+            if let Err(error) = serve_tcp(stream, tls, service).await {
+                tracing::debug!(%error, "a TCP connection was not established");
+            }
+        }
     }
 }
 
 impl Listener for NamedSocket {
     const NAME: &'static str = "Unix socket";
     const QUARTERS: usize = 4;
-    type Io = UnixStream;
+    type Io = (UnixStream, Peer);
 
     async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.listener.accept().await?;
         let uid = stream.peer_cred()?.uid();
         Ok((stream, Peer::Socket { uid }))
     }
+
+    fn serve(&self, (stream, peer): Self::Io, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static {
+        serve_connection(stream, peer, service)
+    }
+}
+
+/// First byte of a TLS connection: the type of a handshake record.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// Answer to a request without TLS from another machine.
+const NO_TLS: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: 45\r\n\r\n\
+this port needs TLS: use https:// in the URL\n";
+
+async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: ConnectionService) -> io::Result<()> {
+    let (port, is_local) = (stream.local_addr()?.port(), stream.peer_addr()?.ip().to_canonical().is_loopback());
+    let plain = Peer::Tcp { port, encryption: Encryption::Plain };
+    let Some(tls) = tls else {
+        serve_connection(stream, plain, service).await;
+        return Ok(());
+    };
+    let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let mut first = [0];
+    let read = timeout(service.limits.idle, stream.peek(&mut first)).await.map_err(timed_out)??;
+    if read == 1 && first[0] != TLS_HANDSHAKE {
+        if is_local {
+            serve_connection(stream, plain, service).await;
+        } else {
+            let mut stream = stream;
+            timeout(service.limits.idle, stream.write_all(NO_TLS)).await.map_err(timed_out)??;
+        }
+        return Ok(());
+    }
+    let (stream, certificate) = timeout(service.limits.idle, tls.accept(stream)).await.map_err(timed_out)??;
+    let entry = certificate.as_ref().and_then(|certificate| tls.connections.add(certificate));
+    let encryption = Encryption::Tls { certificate: certificate.map(Arc::new) };
+    let served = serve_connection(stream, Peer::Tcp { port, encryption }, service);
+    match entry {
+        None => served.await,
+        // The certificate of a node may be revoked while the connection is open.
+        Some(entry) => tokio::select! {
+            () = served => {}
+            () = entry.end.cancelled() => {}
+        },
+    }
+    Ok(())
 }
 
 /// Listeners of a server.
@@ -160,31 +232,28 @@ impl Listener for NamedSocket {
 pub(super) struct Listeners {
     pub(super) tcp: TcpListener,
     pub(super) socket: Option<NamedSocket>,
+    pub(super) tls: Option<Arc<ServerTls>>,
 }
 
 impl Listeners {
     /// Answers requests until the server stops, and then until the open requests are answered.
     pub(super) async fn serve(self, router: Router, limits: ConnectionLimits, stop: &CancellationToken) {
-        let Self { tcp, socket } = self;
+        let Self { tcp, socket, tls } = self;
         let places = Arc::new(Semaphore::new(limits.connections));
+        let service = ConnectionService { router, limits, stop: stop.clone() };
         let socket = async {
             if let Some(socket) = socket {
-                accept_all(socket, router.clone(), limits, &places, stop).await;
+                accept_all(socket, &service, &places).await;
             }
         };
-        tokio::join!(accept_all(tcp, router.clone(), limits, &places, stop), socket);
+        tokio::join!(accept_all(TcpPort { listener: tcp, tls }, &service, &places), socket);
     }
 }
 
 /// Accepts connections. Each takes one of the places, which all listeners share.
-async fn accept_all<L: Listener>(
-    listener: L,
-    router: Router,
-    limits: ConnectionLimits,
-    places: &Arc<Semaphore>,
-    stop: &CancellationToken,
-) {
-    let limit = limits.connections / 4 * L::QUARTERS;
+async fn accept_all<L: Listener>(listener: L, service: &ConnectionService, places: &Arc<Semaphore>) {
+    let stop = &service.stop;
+    let limit = service.limits.connections / 4 * L::QUARTERS;
     let mut connections = JoinSet::new();
     let mut refusals = RefusalLog::default();
     loop {
@@ -195,10 +264,10 @@ async fn accept_all<L: Listener>(
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok((io, peer)) => {
+            Ok(io) => {
                 let place = Arc::clone(places).try_acquire_owned().ok().filter(|_| connections.len() < limit);
                 if let Some(place) = place {
-                    let served = serve_connection(io, peer, router.clone(), limits, stop.clone());
+                    let served = listener.serve(io, service.clone());
                     connections.spawn(async move {
                         served.await;
                         drop(place);
@@ -260,11 +329,10 @@ impl RefusalLog {
 async fn serve_connection(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
-    router: Router,
-    limits: ConnectionLimits,
-    stop: CancellationToken,
+    service: ConnectionService,
 ) {
-    let service = RequestBodyTimeout::new(AddExtension::new(router, peer), limits.stall);
+    let ConnectionService { router, limits, stop } = service;
+    let service = RequestBodyTimeout::new(AddExtension::new(router, peer.clone()), limits.stall);
     let io = TokioIo::new(StallTimeout { io, limit: limits.stall, stalled: None });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER);
@@ -383,7 +451,8 @@ mod tests {
     fn connect() -> (DuplexStream, JoinSet<()>) {
         let (client, server) = tokio::io::duplex(1024);
         let (peer, mut tasks) = (Peer::Socket { uid: 0 }, JoinSet::new());
-        tasks.spawn(serve_connection(server, peer, router(), LIMITS, CancellationToken::new()));
+        let service = ConnectionService { router: router(), limits: LIMITS, stop: CancellationToken::new() };
+        tasks.spawn(serve_connection(server, peer, service));
         (client, tasks)
     }
 
@@ -475,7 +544,7 @@ mod tests {
         let (address, stop) = (tcp.local_addr().unwrap(), CancellationToken::new());
         let stopped = stop.clone();
         let mut server = JoinSet::new();
-        server.spawn(async move { Listeners { tcp, socket }.serve(router(), LIMITS, &stopped).await });
+        server.spawn(async move { Listeners { tcp, socket, tls: None }.serve(router(), LIMITS, &stopped).await });
         let tcp = || async { answered(TcpStream::connect(address).await.unwrap()).await };
         let socket = || async { answered(UnixStream::connect(&path).await.unwrap()).await };
         let mut clients = Vec::new();

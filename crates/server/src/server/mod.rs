@@ -23,6 +23,8 @@ use crate::api::AccessControl;
 use crate::app::Clock;
 use crate::blobs::Blobs;
 use crate::design::tree::add_references;
+use crate::identity::TlsConfig;
+use crate::identity::tls::StartTlsError;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks};
 use crate::replica::{IdentityError, LeasePace};
 use crate::rollouts::gate::commands::GateDirectoryError;
@@ -40,6 +42,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     pub listen: SocketAddr,
+    /// Without TLS the server listens on loopback only.
+    pub tls: Option<TlsConfig>,
     /// Path of the Unix socket, if the server has one.
     pub socket: Option<PathBuf>,
     /// Token of requests on TCP. All replicas of a store need the same one.
@@ -59,8 +63,8 @@ pub struct ServerConfig {
 #[derive(Debug, Error)]
 pub enum ServerStartError {
     #[error(
-        "refusing to listen on {0}: connections are not encrypted yet, and every host on the way could read the token and \
-         control the fleet; listen on a loopback address (127.0.0.1 or ::1)"
+        "refusing to listen on {0} without TLS: every host on the way could read the token and control the fleet; listen on \
+         a loopback address (127.0.0.1 or ::1)"
     )]
     NotLoopback(SocketAddr),
     #[error(
@@ -98,6 +102,8 @@ pub enum ServerStartError {
         source: GateDirectoryError,
     },
     #[error(transparent)]
+    Tls(#[from] StartTlsError),
+    #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("the leases that earlier servers left in the store cannot be revoked")]
     Predecessors(#[source] StoreError),
@@ -128,6 +134,11 @@ impl Server {
         self.listeners.socket.as_ref().map(connections::NamedSocket::path)
     }
 
+    /// URL of the TCP port, for clients of this machine.
+    pub fn url(&self) -> &str {
+        &self.app.replica.membership.record().url
+    }
+
     pub fn app(&self) -> &App {
         &self.app
     }
@@ -135,7 +146,7 @@ impl Server {
     /// Answers requests until the server is stopped. When a task ends, the server ends too: without one of its tasks it
     /// would answer requests wrongly.
     pub async fn run(mut self) -> io::Result<()> {
-        let router = api::router(self.app.clone(), AccessControl::new(self.token));
+        let router = api::router(self.app.clone(), AccessControl::new(self.token, &self.app));
         let stop = self.stop.clone();
         let serve = self.listeners.serve(router, self.limits, &stop);
         let blobs_differ = async {

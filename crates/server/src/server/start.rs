@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_store::{Sharing, Store};
+use muster_wire::client::Credentials;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, WeakSender};
@@ -17,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 use super::connections::{Listeners, NamedSocket};
 use super::{BlobSweeper, STALE_MARK, Server, ServerConfig, ServerStartError, renew_mark};
 use crate::agents::{Admission, Hub, Links};
-use crate::app::{Agents, App, Clock, Reader, ReplicaState, Writer};
+use crate::app::{Agents, App, Clock, Identities, Reader, ReplicaState, Writer};
 use crate::blobs::Blobs;
 use crate::controllers::design::DesignController;
 use crate::controllers::leaders::LeadersController;
 use crate::controllers::liveness::LivenessController;
 use crate::controllers::rollout::RolloutController;
 use crate::design::compiled::Designs;
+use crate::identity::tls::{ServerTls, StartTlsError};
 use crate::metrics::{self, MeasuredStore, ReportMetrics, ServerMetrics};
 use crate::replica::balance::Balance;
 use crate::replica::presence::Presence;
@@ -71,6 +73,7 @@ impl Server {
     ) -> Result<Self, ServerStartError> {
         let ServerConfig {
             listen,
+            tls,
             socket,
             token,
             limits,
@@ -82,10 +85,11 @@ impl Server {
         } = config;
         let gate_commands = GateCommands::new(gate_commands.clone())
             .map_err(|source| ServerStartError::GateCommands { path: gate_commands.unwrap_or_default(), source })?;
-        let listeners = bind(listen, socket).await?;
+        let tls = tls.map(|tls| ServerTls::new(tls, clock.now())).transpose()?.map(Arc::new);
+        let listeners = bind(listen, socket, tls.clone()).await?;
         let address =
             listeners.tcp.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
-        let identity = Identity::new(address, &directory, clock.now())?;
+        let identity = Identity::new(url(address, tls.as_deref()), &directory, clock.now())?;
         let mut parts = Parts::open(store, &directory, &identity, clock, &stop)?;
         let (reports, changes) = parts.spawn_data_path();
         // A server with an incomplete view would give wrong answers: it waits, without a limit.
@@ -106,10 +110,14 @@ impl Server {
             clock: parts.clock,
             stop: stop.child_token(),
         };
+        let credentials = match &tls {
+            Some(tls) => tls.for_peers(token.clone()).map_err(StartTlsError::from)?,
+            None => Credentials { token: Some(token.clone()), tls: None },
+        };
         let agents = Agents {
             hub: parts.hub,
             links: replica.links,
-            peers: Arc::new(Peers::new(token.clone())),
+            peers: Arc::new(Peers::new(credentials)),
             reports,
             admission: replica.admission,
             log_readers: Arc::new(Semaphore::new(LOG_READERS)),
@@ -122,7 +130,15 @@ impl Server {
             rollouts_checked_at: Arc::new(watch::Sender::new(None)),
             metrics: Arc::new(parts.registry),
         };
-        let app = App { writer: Writer { reader, store: parts.store, epoch_claims: Arc::default() }, agents, replica };
+        let identities = Identities { tls };
+        let writer = Writer { reader, store: parts.store, epoch_claims: Arc::default() };
+        let app = App { writer, agents, replica, identities };
+        if let Some(tls) = app.identities.tls.clone() {
+            let (renewed, clock) = (tls.clone(), app.clock.clone());
+            tasks.spawn(async move { renewed.renew(&clock).await });
+            let reader = app.reader.clone();
+            tasks.spawn(async move { tls.connections.run(&reader.view, &reader.clock).await });
+        }
         let design = DesignController { app: app.clone() };
         tasks.spawn(async move { design.run().await });
         let rollout = RolloutController { app: app.clone() };
@@ -267,9 +283,23 @@ impl Parts {
     }
 }
 
-/// Listens on a loopback address and on the Unix socket.
-async fn bind(address: SocketAddr, socket: Option<PathBuf>) -> Result<Listeners, ServerStartError> {
-    if !address.ip().is_loopback() {
+/// URL of the TCP port, for agents and other replicas. Replicas that listen on loopback are on the same machine.
+fn url(address: SocketAddr, tls: Option<&ServerTls>) -> String {
+    let name = tls.filter(|_| !address.ip().is_loopback()).and_then(|tls| tls.config().names.first());
+    match name {
+        Some(name) if name.contains(':') => format!("https://[{name}]:{}", address.port()),
+        Some(name) => format!("https://{name}:{}", address.port()),
+        None => format!("http://{address}"),
+    }
+}
+
+/// Listens on a TCP address and on the Unix socket.
+async fn bind(
+    address: SocketAddr,
+    socket: Option<PathBuf>,
+    tls: Option<Arc<ServerTls>>,
+) -> Result<Listeners, ServerStartError> {
+    if !address.ip().is_loopback() && tls.is_none() {
         return Err(ServerStartError::NotLoopback(address));
     }
     let tcp = TcpListener::bind(address).await.map_err(|source| {
@@ -291,5 +321,5 @@ async fn bind(address: SocketAddr, socket: Option<PathBuf>) -> Result<Listeners,
             bound
         }
     };
-    Ok(Listeners { tcp, socket })
+    Ok(Listeners { tcp, socket, tls })
 }

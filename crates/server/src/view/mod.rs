@@ -55,6 +55,8 @@ pub struct View {
     revision: watch::Sender<Option<Revision>>,
     /// Changes with replicas, controller locks, presence and environments.
     servers: watch::Sender<u64>,
+    /// Changes with certificates of nodes.
+    identities: watch::Sender<u64>,
     /// Changes with the design records of nodes.
     records: watch::Sender<u64>,
     /// Changes with leaders, the nodes that can lead, and pauses.
@@ -75,6 +77,7 @@ impl Default for View {
             fleets: RwLock::default(),
             revision: watch::Sender::new(None),
             servers: watch::Sender::new(0),
+            identities: watch::Sender::new(0),
             records: watch::Sender::new(0),
             leading: watch::Sender::new(0),
             rollouts: watch::Sender::new(0),
@@ -116,6 +119,11 @@ impl View {
     /// Subscribes to changes of replicas, controller locks, presence and environments. Reports do not wake the subscriber.
     pub fn subscribe_servers(&self) -> watch::Receiver<u64> {
         self.servers.subscribe()
+    }
+
+    /// Subscribes to changes of certificates.
+    pub(crate) fn subscribe_identities(&self) -> watch::Receiver<u64> {
+        self.identities.subscribe()
     }
 
     /// Subscribes to changes of nodes' design records, for the provisioning of machines.
@@ -249,6 +257,9 @@ impl View {
             if changes.iter().any(concerns_servers) {
                 self.servers.send_modify(|steps| *steps += 1);
             }
+            if changes.iter().any(concerns_identities) {
+                self.identities.send_modify(|steps| *steps += 1);
+            }
             if changes.iter().any(concerns_records) {
                 self.records.send_modify(|steps| *steps += 1);
             }
@@ -346,6 +357,13 @@ fn concerns_servers(changed: &ViewChange) -> bool {
     match changed {
         ViewChange::Everything => true,
         ViewChange::Env(_, effects) => effects.servers || effects.design,
+    }
+}
+
+fn concerns_identities(changed: &ViewChange) -> bool {
+    match changed {
+        ViewChange::Everything => true,
+        ViewChange::Env(_, effects) => effects.identities,
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
+use muster_core::identity::RENEWAL_GRACE;
 use muster_core::keys::Keys;
 use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, RunId};
@@ -11,8 +13,9 @@ use muster_core::names::{EnvName, RunId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
+use muster_identity::authority::Authority;
 use muster_server::{
-    App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, register,
+    App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, TlsConfig, register,
 };
 use muster_store::Store;
 pub(crate) use muster_testkit::records::{node, release_record, version};
@@ -30,6 +33,8 @@ pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) client: Client,
     pub(crate) dir: tempfile::TempDir,
+    /// Hours by which the server's clock is ahead.
+    pub(crate) hours: Arc<AtomicI64>,
     url: String,
     stop: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
@@ -49,7 +54,7 @@ pub(crate) fn token() -> Token {
 pub(crate) fn http() -> reqwest::Client {
     let authorization = format!("Bearer {}", token().as_str()).parse().unwrap();
     let headers = [(reqwest::header::AUTHORIZATION, authorization)].into_iter().collect();
-    reqwest::Client::builder().no_proxy().default_headers(headers).build().unwrap()
+    muster_wire::client::plain_http().default_headers(headers).build().unwrap()
 }
 
 impl Fixture {
@@ -75,8 +80,15 @@ impl Fixture {
         )
         .await
         .unwrap();
+        let hours = Arc::new(AtomicI64::new(0));
+        let passed = hours.clone();
+        let system = Clock::system();
+        let clock = Clock::from_fn(move || system.now() + SignedDuration::from_hours(passed.load(Ordering::Relaxed)));
+        let authority = Arc::new(Authority::open(&dir.path().join("ca"), clock.now()).unwrap());
+        let tls = TlsConfig { authority, names: vec!["127.0.0.1".to_owned()], grace: RENEWAL_GRACE };
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            tls: Some(tls),
             socket: Some(dir.path().join(SOCKET)),
             token: token(),
             limits: ConnectionLimits::default(),
@@ -84,7 +96,7 @@ impl Fixture {
             liveness_timeouts,
             lease: LeasePace::default(),
             gate_commands: Some("/bin".into()),
-            clock: Clock::system(),
+            clock,
         };
         let stop = CancellationToken::new();
         let server = Server::start(config, store.clone(), stop.clone()).await.unwrap();
@@ -104,7 +116,7 @@ impl Fixture {
             app.blobs.put(bundle.as_bytes()).unwrap();
         }
         register(&app, &registration).await.unwrap();
-        Self { env, app, store, client, dir, url, stop, server }
+        Self { env, app, store, client, dir, hours, url, stop, server }
     }
 
     /// Path of its Unix socket.

@@ -7,6 +7,7 @@ mod bundles;
 mod data;
 mod drift;
 mod fixture;
+mod identity;
 mod invalid_requests;
 mod liveness;
 mod metrics;

@@ -72,6 +72,7 @@ impl StoreFixture {
         let way = FaultyClient::new(self.store.clone());
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            tls: None,
             socket: None,
             token: token(),
             limits: ConnectionLimits::default(),
@@ -98,7 +99,7 @@ pub(crate) fn token() -> Token {
 pub(crate) fn http() -> reqwest::Client {
     let authorization = format!("Bearer {}", token().as_str()).parse().unwrap();
     let headers = [(reqwest::header::AUTHORIZATION, authorization)].into_iter().collect();
-    reqwest::Client::builder().no_proxy().default_headers(headers).build().unwrap()
+    muster_wire::client::plain_http().default_headers(headers).build().unwrap()
 }
 
 impl Replica {

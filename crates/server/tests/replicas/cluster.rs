@@ -104,6 +104,7 @@ impl Cluster {
         let hand = self.time.clone();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
+            tls: None,
             socket: None,
             token: token.clone(),
             limits: ConnectionLimits::default(),

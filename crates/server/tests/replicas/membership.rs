@@ -83,6 +83,7 @@ async fn exclusive_store_has_one_replica() {
     b.kill().await;
     // Directly on the embedded store, which no other process can open.
     let config = muster_server::ServerConfig {
+        tls: None,
         listen: "127.0.0.1:0".parse().unwrap(),
         socket: None,
         token: crate::cluster::token(),

@@ -152,6 +152,7 @@ impl<'a> ChangedKey<'a> {
             | Key::Published { node }
             | Key::RunRequest { node }
             | Key::Desired { node }
+            | Key::Certificate { node }
             | Key::Presence { node } => Some(node),
             Key::StoreEpoch
             | Key::Restoring
@@ -168,6 +169,7 @@ impl<'a> ChangedKey<'a> {
             | Key::Release { .. }
             | Key::ActiveRollout
             | Key::Rollout { .. }
+            | Key::Token { .. }
             | Key::Replica { .. }
             | Key::Controller { .. }
             | Key::Unknown => None,

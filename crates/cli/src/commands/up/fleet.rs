@@ -63,6 +63,8 @@ impl LocalFleet {
         let clock = Clock::system();
         let config = ServerConfig {
             listen: args.listen,
+            // Only this machine uses it.
+            tls: None,
             socket: access.socket.clone(),
             token: access.token.clone(),
             limits: ConnectionLimits::default(),

@@ -139,7 +139,7 @@ async fn run_http_check(check: &GateHttpCheck) -> GateCheckResult {
         return GateCheckResult::Inconclusive(text.to_owned());
     }
     // A new client for each request: a kept connection could reach the server from before the wave.
-    let client = reqwest::Client::builder().no_proxy().redirect(Policy::limited(REDIRECTS)).connect_timeout(CONNECT);
+    let client = muster_wire::client::plain_http().redirect(Policy::limited(REDIRECTS)).connect_timeout(CONNECT);
     let response = match client.build() {
         Ok(client) => client.get(&check.url).send().await,
         Err(error) => Err(error),

@@ -1,0 +1,274 @@
+//! The certificate authority: two files, of which one is a private key.
+//!
+//! `ca.crt` holds the issuing certificate first and the root last; they are one and the same unless an operator has brought an
+//! intermediate. `ca.key` is the key of the issuing certificate. All replicas of an installation need a copy of both.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::release::dir::hex;
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber,
+};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use thiserror::Error;
+use time::OffsetDateTime;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::certificate::{self, BACKDATED, CertificateName, LIFETIME, ReadCertificateError};
+use crate::private_file::{self, PrivateFileError};
+use crate::request::CheckedRequest;
+use crate::token::Pin;
+
+/// Names of the files in the directory of an authority.
+pub const CERTIFICATE_FILE: &str = "ca.crt";
+pub const KEY_FILE: &str = "ca.key";
+/// Life of a root certificate that Muster makes.
+const ROOT_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+
+#[derive(Debug, Error)]
+pub enum AuthorityError {
+    #[error("cannot create the certificate authority in {}", path.display())]
+    Create {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the key of the certificate authority cannot be used")]
+    Key(#[source] rcgen::Error),
+    #[error("the private key of the certificate authority cannot be read; restore the file from a backup")]
+    KeyFile(#[source] PrivateFileError),
+    #[error("the certificate {} of the certificate authority cannot be used", path.display())]
+    Certificate {
+        path: PathBuf,
+        #[source]
+        source: CertificateProblem,
+    },
+}
+
+#[derive(Debug, Error)]
+pub enum CertificateProblem {
+    #[error("it cannot be read")]
+    Io(#[source] io::Error),
+    #[error(transparent)]
+    Syntax(#[from] ReadCertificateError),
+    #[error("its first certificate is not that of the key in {KEY_FILE}")]
+    OtherKey,
+    #[error("its first certificate may not issue certificates: basic constraints with CA:TRUE are missing")]
+    NotAnAuthority,
+    #[error(
+        "its certificates are no chain: the issuing certificate comes first, each is signed by the next, the root is last"
+    )]
+    BrokenChain,
+    #[error("it ended at {0}")]
+    Expired(Timestamp),
+    #[error("it cannot be used to sign")]
+    Issuer(#[source] rcgen::Error),
+}
+
+#[derive(Debug, Error)]
+pub enum IssueError {
+    #[error("the certificate cannot be signed")]
+    Sign(#[source] rcgen::Error),
+    #[error("the name {0:?} cannot be in a certificate")]
+    Name(String),
+    #[error("the system's random numbers are not available")]
+    NoRandomness,
+    #[error("the time {0} cannot be in a certificate")]
+    Time(Timestamp),
+    #[error("the key of the certificate cannot be used")]
+    Key(#[source] rustls::Error),
+}
+
+/// Issues certificates.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// The issuing certificate first, the root last.
+    chain: Vec<CertificateDer<'static>>,
+    pin: Pin,
+}
+
+/// A certificate of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuedCertificate {
+    /// The certificate and those between it and the root.
+    pub pem: String,
+    pub serial: String,
+    pub issued: Timestamp,
+    pub expires: Timestamp,
+}
+
+impl Authority {
+    /// Opens the authority in a directory. Creates one if the directory does not exist.
+    pub fn open(directory: &Path, now: Timestamp) -> Result<Self, AuthorityError> {
+        let failed = |source| AuthorityError::Create { path: directory.to_owned(), source };
+        if !directory.try_exists().map_err(failed)? {
+            create(directory, now)?;
+        }
+        let path = directory.join(CERTIFICATE_FILE);
+        let unusable = |source| AuthorityError::Certificate { path: path.clone(), source };
+        let text = fs::read_to_string(&path).map_err(|source| unusable(CertificateProblem::Io(source)))?;
+        let key = private_file::read(&directory.join(KEY_FILE)).map_err(AuthorityError::KeyFile)?;
+        let key = KeyPair::from_pem(&key).map_err(AuthorityError::Key)?;
+        Self::new(&text, key, now).map_err(unusable)
+    }
+
+    fn new(text: &str, key: KeyPair, now: Timestamp) -> Result<Self, CertificateProblem> {
+        let chain = certificate::from_pem(text)?;
+        check_chain(&chain, &key, now)?;
+        let (issuing, root) = (chain.first(), chain.last());
+        let (issuing, root) = issuing.zip(root).ok_or(CertificateProblem::BrokenChain)?;
+        let issuer = Issuer::from_ca_cert_der(issuing, key).map_err(CertificateProblem::Issuer)?;
+        Ok(Self { issuer, pin: Pin::of(root)?, chain })
+    }
+
+    pub fn pin(&self) -> Pin {
+        self.pin
+    }
+
+    /// The root certificate.
+    pub fn root(&self) -> &CertificateDer<'static> {
+        // A chain is never empty: `new` has checked it.
+        &self.chain[self.chain.len() - 1]
+    }
+
+    pub fn root_pem(&self) -> String {
+        pem(self.root())
+    }
+
+    /// Issues the certificate of a node, for the key of its request.
+    pub fn issue_node(
+        &self,
+        request: &CheckedRequest,
+        name: &CertificateName,
+        now: Timestamp,
+    ) -> Result<IssuedCertificate, IssueError> {
+        let mut params = parameters(name, now)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let serial = params.serial_number.as_ref().map(SerialNumber::to_bytes).unwrap_or_default();
+        let signed = params.signed_by(&request.public_key, &self.issuer).map_err(IssueError::Sign)?;
+        let between = &self.chain[..self.chain.len() - 1];
+        let pem = std::iter::once(signed.der()).chain(between).map(pem).collect();
+        Ok(IssuedCertificate { pem, serial: hex(&serial), issued: now, expires: end(now) })
+    }
+
+    /// Makes a key and a certificate for a replica with these names. The key is only in memory.
+    pub fn issue_replica(&self, names: &[String], now: Timestamp) -> Result<Arc<CertifiedKey>, IssueError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IssueError::Sign)?;
+        let mut params = parameters(&CertificateName::Replica, now)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        for name in names {
+            params.subject_alt_names.push(match name.parse::<IpAddr>() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) => SanType::DnsName(ia5(name)?),
+            });
+        }
+        let signed = params.signed_by(&key, &self.issuer).map_err(IssueError::Sign)?;
+        // With the root: a machine that joins recognises it by its pin.
+        let chain = std::iter::once(signed.der().clone()).chain(self.chain.iter().cloned()).collect();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let signing = rustls::crypto::ring::sign::any_supported_type(&key).map_err(IssueError::Key)?;
+        Ok(Arc::new(CertifiedKey::new(chain, signing)))
+    }
+}
+
+/// Creates the files of an authority, all or none.
+fn create(directory: &Path, now: Timestamp) -> Result<(), AuthorityError> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Key)?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "Muster CA");
+    let times = time(now - BACKDATED).and_then(|begin| Ok((begin, time(now + ROOT_LIFE)?)));
+    if let Ok((begin, end)) = times {
+        (params.not_before, params.not_after) = (begin, end);
+    }
+    let root = params.self_signed(&key).map_err(AuthorityError::Key)?;
+    let failed = |source| AuthorityError::Create { path: directory.to_owned(), source };
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let new = tempfile::Builder::new().prefix(".ca.").tempdir_in(parent).map_err(failed)?;
+    let files = new.path().join("new");
+    DirBuilder::new().mode(0o700).create(&files).map_err(failed)?;
+    private_file::write(&files.join(KEY_FILE), &key.serialize_pem()).map_err(failed)?;
+    private_file::write(&files.join(CERTIFICATE_FILE), &root.pem()).map_err(failed)?;
+    match fs::rename(&files, directory) {
+        // Another server has created one meanwhile.
+        Err(_) if directory.join(CERTIFICATE_FILE).exists() => Ok(()),
+        renamed => renamed.and_then(|()| File::open(parent)?.sync_all()).map_err(failed),
+    }
+}
+
+fn check_chain(chain: &[CertificateDer<'_>], key: &KeyPair, now: Timestamp) -> Result<(), CertificateProblem> {
+    let parsed: Vec<X509Certificate<'_>> = chain
+        .iter()
+        .map(|der| X509Certificate::from_der(der).map(|(_, parsed)| parsed))
+        .collect::<Result<_, _>>()
+        .map_err(|_| ReadCertificateError::Syntax)?;
+    let issuing = parsed.first().ok_or(ReadCertificateError::Empty)?;
+    if issuing.public_key().raw != key.subject_public_key_info() {
+        return Err(CertificateProblem::OtherKey);
+    }
+    if !parsed.iter().all(|parsed| parsed.is_ca()) {
+        return Err(CertificateProblem::NotAnAuthority);
+    }
+    let signers = parsed.iter().skip(1).chain(parsed.last());
+    if !parsed.iter().zip(signers).all(|(one, signer)| one.verify_signature(Some(signer.public_key())).is_ok()) {
+        return Err(CertificateProblem::BrokenChain);
+    }
+    for der in chain {
+        let end = certificate::expires(der)?;
+        if end <= now {
+            return Err(CertificateProblem::Expired(end));
+        }
+    }
+    Ok(())
+}
+
+/// Parameters that certificates of nodes and replicas share.
+fn parameters(name: &CertificateName, now: Timestamp) -> Result<CertificateParams, IssueError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.serial_number = Some(serial()?);
+    params.subject_alt_names = vec![SanType::URI(ia5(&name.to_string())?)];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.use_authority_key_identifier_extension = true;
+    params.not_before = time(now - BACKDATED)?;
+    params.not_after = time(end(now))?;
+    Ok(params)
+}
+
+fn end(now: Timestamp) -> Timestamp {
+    now + LIFETIME
+}
+
+fn ia5(text: &str) -> Result<Ia5String, IssueError> {
+    Ia5String::try_from(text).map_err(|_| IssueError::Name(text.to_owned()))
+}
+
+/// A random serial number: positive, of 16 bytes.
+fn serial() -> Result<SerialNumber, IssueError> {
+    let mut bytes = [0; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| IssueError::NoRandomness)?;
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+fn time(at: Timestamp) -> Result<OffsetDateTime, IssueError> {
+    OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| IssueError::Time(at))
+}
+
+fn pem(der: &CertificateDer<'_>) -> String {
+    pem::encode(&pem::Pem::new("CERTIFICATE", der.to_vec()))
+}

@@ -1,0 +1,23 @@
+//! Identities on the network: the certificate authority, certificates of nodes and replicas, join tokens, and TLS.
+//!
+//! ```text
+//!  muster token create ──▶ JoinToken: id, secret, pin of the root certificate      (one line of text)
+//!  muster-agent join   ──▶ TLS to a server whose root has the pin ──▶ token + request ──▶ NodeCertificate
+//!  muster-agent run    ──▶ mutual TLS; the same key renews the certificate at two thirds of its life
+//! ```
+//!
+//! - [`authority`]: issues certificates. Only servers have one; its key is a private file, never in the store.
+//! - [`request`]: the key that a node makes, its certificate request, and the server's check of a request.
+//! - [`certificate`]: names in certificates (`spiffe://muster/env/prod/node/web1`), and reading them.
+//! - [`token`]: join tokens and pins.
+//! - [`tls`]: configurations of rustls for servers and clients. Certificates and roots are replaced while connections are open.
+//!
+//! It must never: sign a name that a request asks for (the server decides names), write a key to anything but a private file,
+//! or accept a server by anything but a chain to a known root.
+
+pub mod authority;
+pub mod certificate;
+pub mod private_file;
+pub mod request;
+pub mod tls;
+pub mod token;

@@ -1,0 +1,196 @@
+//! Configurations of rustls. Certificates and roots are replaced while connections are open: new connections use the new ones.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
+use thiserror::Error;
+
+use crate::certificate::{self, ReadCertificateError};
+use crate::token::Pin;
+
+/// Requests are HTTP/1.1: a stream for each agent is a connection anyway.
+const PROTOCOL: &[u8] = b"http/1.1";
+
+#[derive(Debug, Error)]
+pub enum TlsError {
+    #[error(transparent)]
+    Certificate(#[from] ReadCertificateError),
+    #[error("the private key cannot be read")]
+    Key(#[source] rustls::pki_types::pem::Error),
+    #[error("the certificate or its key cannot be used")]
+    Unusable(#[from] Error),
+    #[error("the root certificate cannot be used")]
+    Roots(#[from] VerifierBuilderError),
+}
+
+/// The only crypto provider.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The certificate that this process presents, with its key. It is replaced when it is renewed.
+pub struct PresentedCertificate(RwLock<Arc<CertifiedKey>>);
+
+impl PresentedCertificate {
+    pub fn new(certificate: Arc<CertifiedKey>) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(certificate)))
+    }
+
+    pub fn replace(&self, certificate: Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
+    }
+
+    fn current(&self) -> Arc<CertifiedKey> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for PresentedCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PresentedCertificate")
+    }
+}
+
+impl ResolvesServerCert for PresentedCertificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+}
+
+impl ResolvesClientCert for PresentedCertificate {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// A certificate chain and its key, from PEM texts.
+pub fn certified_key(chain: &str, key: &str) -> Result<Arc<CertifiedKey>, TlsError> {
+    let chain = certificate::from_pem(chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(TlsError::Key)?;
+    let signing = rustls::crypto::ring::sign::any_supported_type(&key)?;
+    let certified = CertifiedKey::new(chain, signing);
+    certified.keys_match()?;
+    Ok(Arc::new(certified))
+}
+
+/// Configuration of a server. Clients may present a certificate of one of the roots; others have no identity.
+pub fn server_config(
+    certificate: Arc<PresentedCertificate>,
+    roots: &[CertificateDer<'static>],
+) -> Result<ServerConfig, TlsError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store(roots)?), provider());
+    let verifier = verifier.allow_unauthenticated().build()?;
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let mut config = config.with_client_cert_verifier(verifier).with_cert_resolver(certificate);
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+/// Configuration of a client that knows the roots of its servers.
+pub fn client_config(
+    roots: &[CertificateDer<'static>],
+    certificate: Option<Arc<PresentedCertificate>>,
+) -> Result<ClientConfig, TlsError> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(store(roots)?), provider()).build()?;
+    Ok(client(verifier, certificate)?)
+}
+
+/// Configuration of a machine that joins: it knows nothing but the pin of the root.
+pub fn pinned_config(pin: Pin) -> Result<(ClientConfig, Arc<PinnedRoot>), TlsError> {
+    let pinned = Arc::new(PinnedRoot { pin, found: Mutex::default() });
+    Ok((client(pinned.clone(), None)?, pinned))
+}
+
+fn client(
+    verifier: Arc<dyn ServerCertVerifier>,
+    certificate: Option<Arc<PresentedCertificate>>,
+) -> Result<ClientConfig, Error> {
+    let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    // The verifier checks chain, name and time; `dangerous` is the only way to give one that was built here.
+    let config = config.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match certificate {
+        Some(certificate) => config.with_client_cert_resolver(certificate),
+        None => config.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+fn store(roots: &[CertificateDer<'static>]) -> Result<RootCertStore, Error> {
+    let mut store = RootCertStore::empty();
+    roots.iter().try_for_each(|root| store.add(root.clone()))?;
+    Ok(store)
+}
+
+/// Accepts servers whose chain ends in the root with a pin, and remembers that root.
+#[derive(Debug)]
+pub struct PinnedRoot {
+    pin: Pin,
+    found: Mutex<Option<CertificateDer<'static>>>,
+}
+
+impl PinnedRoot {
+    /// The root of the server, in PEM, once a connection has been made.
+    pub fn found_pem(&self) -> Option<String> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some(pem::encode(&pem::Pem::new("CERTIFICATE", found.to_vec())))
+    }
+}
+
+impl ServerCertVerifier for PinnedRoot {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let root = intermediates.iter().find(|root| Pin::of(root).is_ok_and(|pin| pin == self.pin));
+        let root = root.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?.clone().into_owned();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(store(std::slice::from_ref(&root))?), provider());
+        let verifier = verifier.build().map_err(|error| Error::General(error.to_string()))?;
+        let verified = verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(root);
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}

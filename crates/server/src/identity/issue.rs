@@ -1,0 +1,169 @@
+//! Joining and renewal: decided on the view, and committed with guards on everything that the decision rests on.
+
+use muster_core::fleet::Fleet;
+use muster_core::identity::{
+    AdmittedJoin, CertificateRecord, JoinAttempt, JoinRefusal, RenewalRefusal, decide_join, decide_renewal,
+};
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, NodeName, Role, TokenId};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_identity::authority::{IssueError, IssuedCertificate};
+use muster_identity::certificate::CertificateName;
+use muster_identity::request::{RefusedRequest, check_request};
+use muster_identity::token;
+use muster_store::StoreError;
+use muster_wire::identity::{JoinRequest, RenewRequest};
+use thiserror::Error;
+
+use super::TlsConfig;
+use crate::app::Writer;
+use crate::transactions::{ConflictRetry, commit_all};
+use crate::view::StaleView;
+
+/// Attempts of one request. Machines that join with the same token at the same time conflict with each other.
+const ATTEMPTS: usize = 32;
+
+#[derive(Debug, Error)]
+pub(crate) enum IdentityRequestError {
+    #[error(transparent)]
+    Request(#[from] RefusedRequest),
+    #[error(transparent)]
+    Join(#[from] JoinRefusal),
+    #[error(transparent)]
+    Renewal(#[from] RenewalRefusal),
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    StaleView(#[from] StaleView),
+    #[error("the record cannot be encoded")]
+    Encode(#[from] serde_json::Error),
+    #[error("too many machines join with this token at the same time")]
+    Contended,
+}
+
+/// A machine that has joined.
+#[derive(Debug)]
+pub(crate) struct JoinedMachine {
+    pub(crate) env: EnvName,
+    pub(crate) node: NodeName,
+    pub(crate) role: Role,
+    pub(crate) certificate: IssuedCertificate,
+}
+
+/// Decision about a join, with the environment and the role of the node.
+struct PlannedJoin {
+    env: EnvName,
+    role: Role,
+    admitted: AdmittedJoin,
+}
+
+/// Exchanges a token for a certificate. The use of the token and the record are one transaction.
+pub(crate) async fn join(
+    writer: &Writer,
+    config: &TlsConfig,
+    request: &JoinRequest,
+) -> Result<JoinedMachine, IdentityRequestError> {
+    let checked = check_request(&request.request)?;
+    let hash = token::hash(&request.secret);
+    let attempt = JoinAttempt { token: &request.token, hash: &hash, key: &checked.key, host: &request.host };
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    let mut reach = writer.latest_revision.read().await?;
+    while retry.begin_attempt() {
+        writer.view.reach(reach).await?;
+        let now = writer.clock.now();
+        let PlannedJoin { env, role, admitted } = plan_join(writer, &attempt, now)?;
+        let name = CertificateName::Node { env: env.clone(), node: admitted.node.clone() };
+        let certificate = config.authority.issue_node(&checked, &name, now)?;
+        let record = CertificateRecord {
+            key: checked.key.clone(),
+            serial: certificate.serial.clone(),
+            issued: certificate.issued,
+            expires: certificate.expires,
+            joined: admitted.joined,
+            host: request.host.clone(),
+            token: request.token.clone(),
+            revoked: None,
+        };
+        let committed = commit_all(writer, vec![join_txn(&env, &request.token, &admitted, &record)?]).await?;
+        if committed.complete {
+            writer.view.reach(committed.revision).await?;
+            return Ok(JoinedMachine { env, node: admitted.node, role, certificate });
+        }
+        reach = committed.revision;
+    }
+    Err(IdentityRequestError::Contended)
+}
+
+fn plan_join(
+    writer: &Writer,
+    attempt: &JoinAttempt<'_>,
+    now: jiff::Timestamp,
+) -> Result<PlannedJoin, IdentityRequestError> {
+    let fleets = writer.view.fleets();
+    let fleet = fleets.values().find(|fleet| fleet.tokens().contains_key(attempt.token));
+    let fleet = fleet.filter(|fleet| fleet.restoring().is_none() && fleet.destroying().is_none());
+    let fleet = fleet.ok_or(JoinRefusal::InvalidToken)?;
+    let admitted = decide_join(fleet, attempt, now)?;
+    let role = role_of(fleet, &admitted.node).ok_or(JoinRefusal::NotDesigned { node: admitted.node.clone() })?;
+    Ok(PlannedJoin { env: fleet.env.clone(), role, admitted })
+}
+
+fn role_of(fleet: &Fleet, node: &NodeName) -> Option<Role> {
+    Some(fleet.get(node)?.record.as_ref()?.role.clone())
+}
+
+fn join_txn(
+    env: &EnvName,
+    token: &TokenId,
+    admitted: &AdmittedJoin,
+    record: &CertificateRecord,
+) -> Result<Txn, serde_json::Error> {
+    let keys = Keys::new(env);
+    let (token, certificate, node) = (keys.token(token), keys.certificate(&admitted.node), keys.node(&admitted.node));
+    let mut txn = Txn::new()
+        .guard(Guard::observed(token.clone(), Some(admitted.token_at)))
+        .guard(Guard::observed(certificate.clone(), admitted.certificate_at))
+        .guard(Guard::observed(node, admitted.record_at))
+        .op(Op::put_json(token, &admitted.token)?)
+        .op(Op::put_json(certificate, record)?);
+    txn.guards.extend([keys.destroying(), keys.restoring()].map(|key| Guard::Absent { key }));
+    Ok(txn)
+}
+
+/// Issues a further certificate for the key of a node.
+pub(crate) async fn renew(
+    writer: &Writer,
+    config: &TlsConfig,
+    request: &RenewRequest,
+) -> Result<IssuedCertificate, IdentityRequestError> {
+    let checked = check_request(&request.request)?;
+    let (env, node) = (&request.env, &request.node);
+    let mut retry = ConflictRetry::new(ATTEMPTS);
+    let mut reach: Option<Revision> = None;
+    while retry.begin_attempt() {
+        if let Some(revision) = reach {
+            writer.view.reach(revision).await?;
+        }
+        let now = writer.clock.now();
+        let (record, at) = {
+            let fleets = writer.view.fleets();
+            let unknown = || RenewalRefusal::UnknownKey { node: node.clone() };
+            let fleet = fleets.get(env).ok_or_else(unknown)?;
+            decide_renewal(fleet, node, &checked.key, config.grace, now)?.clone()
+        };
+        let name = CertificateName::Node { env: env.clone(), node: node.clone() };
+        let certificate = config.authority.issue_node(&checked, &name, now)?;
+        let (issued, expires) = (certificate.issued, certificate.expires);
+        let record = CertificateRecord { serial: certificate.serial.clone(), issued, expires, ..record };
+        let key = Keys::new(env).certificate(node);
+        let txn = Txn::new().guard(Guard::observed(key.clone(), Some(at))).op(Op::put_json(key, &record)?);
+        let committed = commit_all(writer, vec![txn]).await?;
+        if committed.complete {
+            return Ok(certificate);
+        }
+        reach = Some(committed.revision);
+    }
+    Err(IdentityRequestError::Contended)
+}

@@ -1,0 +1,343 @@
+//! Joining, certificates and authorisation of nodes, over real TLS.
+
+use std::sync::atomic::Ordering;
+
+use muster_core::identity::TokenScope;
+use muster_core::names::Role;
+use muster_identity::certificate;
+use muster_identity::request::{generate_key, make_request};
+use muster_identity::tls::{PresentedCertificate, certified_key, client_config, pinned_config};
+use muster_identity::token::JoinToken;
+use muster_wire::client::{Client, ClientError, Credentials};
+use muster_wire::identity::{
+    CertificateState, CreateToken, JoinRequest, JoinResponse, RenewRequest, RevokeCertificate,
+};
+use muster_wire::problem::{Problem, ProblemCode};
+use muster_wire::sync::{SyncEvent, SyncOpen};
+
+use crate::fixture::{Fixture, PASSED, node, token};
+
+fn tls_url(fixture: &Fixture) -> String {
+    fixture.url("").replace("http://", "https://")
+}
+
+fn for_node(name: &str) -> TokenScope {
+    TokenScope::Node { node: node(name) }
+}
+
+fn for_role(role: &str, hosts: Option<&str>) -> TokenScope {
+    TokenScope::Role { role: Role::new(role).unwrap(), hosts: hosts.map(str::to_owned) }
+}
+
+async fn make_token(fixture: &Fixture, scope: TokenScope, uses: u32) -> JoinToken {
+    let made = fixture.client.create_token(&fixture.env, &CreateToken { scope, uses, seconds: 3600 }, "ada").await;
+    made.unwrap().token.parse().unwrap()
+}
+
+/// A machine with a key of its own.
+struct Machine {
+    key: String,
+    host: String,
+}
+
+impl Machine {
+    fn new(host: &str) -> Self {
+        Self { key: generate_key().unwrap(), host: host.to_owned() }
+    }
+
+    fn request(&self, token: &JoinToken) -> JoinRequest {
+        let request = make_request(&self.key).unwrap();
+        JoinRequest { token: token.id.clone(), secret: token.secret(), request, host: self.host.clone() }
+    }
+
+    async fn join(&self, fixture: &Fixture, token: &JoinToken) -> Result<JoinResponse, ClientError> {
+        let (tls, pinned) = pinned_config(token.pin).unwrap();
+        let client = Client::with_credentials(&tls_url(fixture), &Credentials { token: None, tls: Some(tls) }).unwrap();
+        let joined = client.join(&self.request(token)).await?;
+        assert_eq!(pinned.found_pem().unwrap(), joined.certificate.roots);
+        Ok(joined)
+    }
+
+    fn credentials(&self, joined: &JoinResponse) -> Credentials {
+        let certified = certified_key(&joined.certificate.certificate, &self.key).unwrap();
+        let roots = certificate::from_pem(&joined.certificate.roots).unwrap();
+        let tls = client_config(&roots, Some(PresentedCertificate::new(certified))).unwrap();
+        Credentials { token: None, tls: Some(tls) }
+    }
+
+    /// A client with the certificate of a machine that has joined.
+    fn client(&self, fixture: &Fixture, joined: &JoinResponse) -> Client {
+        Client::with_credentials(&tls_url(fixture), &self.credentials(joined)).unwrap()
+    }
+}
+
+fn code(error: &ClientError) -> ProblemCode {
+    error.problem().unwrap_or_else(|| panic!("{error:?}")).code
+}
+
+fn open() -> SyncOpen {
+    SyncOpen::default()
+}
+
+#[tokio::test]
+async fn machine_joins_and_reports_for_its_node_only() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    assert_eq!((joined.env.as_str(), joined.node.as_str(), joined.role.as_str()), ("test", "db1", "db"));
+    let client = machine.client(&fixture, &joined);
+    let mut stream = client.sync(&fixture.env, &node("db1"), &open()).await.unwrap();
+    let Some(SyncEvent::Hello { incarnation, .. }) = stream.next().await.unwrap() else { panic!("no hello") };
+    client.report(&fixture.env, &fixture.report("db1", incarnation, 1, PASSED)).await.unwrap();
+
+    let of_other = fixture.report("db2", 1, 1, PASSED);
+    assert_eq!(code(&client.report(&fixture.env, &of_other).await.unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&client.sync(&fixture.env, &node("db2"), &open()).await.unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&client.desired(&fixture.env, &node("db2")).await.unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&client.nodes(&fixture.env).await.unwrap_err()), ProblemCode::Forbidden);
+    let listed = fixture.client.certificates(&fixture.env).await.unwrap().items;
+    assert_eq!(
+        (listed.len(), listed[0].state, listed[0].certificate.host.as_str()),
+        (1, CertificateState::Valid, "db1")
+    );
+    fixture.stop().await;
+}
+
+/// Requests of every route of the API with the certificate of a node: what is not for nodes is refused before the handler.
+#[tokio::test]
+async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let tls = machine.credentials(&joined).tls.unwrap();
+    let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap();
+    let document = serde_json::to_value(muster_server::openapi()).unwrap();
+    let (mut refused, mut admitted) = (0, Vec::new());
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys() {
+            let concrete = path.replace("{env}", "test").replace("{node}", "db1");
+            let url = format!("{}{concrete}", tls_url(&fixture));
+            let request = http.request(method.to_uppercase().parse().unwrap(), url).body("");
+            let response = request.send().await.unwrap();
+            if response.status() == 403 {
+                assert_eq!(response.json::<Problem>().await.unwrap().code, ProblemCode::Forbidden, "{method} {path}");
+                refused += 1;
+            } else {
+                assert_ne!(response.status(), 401, "{method} {path}");
+                admitted.push(format!("{} {path}", method.to_uppercase()));
+            }
+        }
+    }
+    admitted.sort();
+    assert!(refused > 60, "{refused}");
+    insta::assert_snapshot!(admitted.join("\n"), @r"
+    GET /healthz
+    GET /readyz
+    GET /v1/ca
+    GET /v1/envs/{env}/nodes/{node}/desired
+    GET /v1/envs/{env}/releases/{version}/bundle
+    GET /v1/envs/{env}/releases/{version}/delta
+    POST /v1/envs/{env}/nodes/{node}/reports
+    POST /v1/envs/{env}/nodes/{node}/runs/{run}/log
+    POST /v1/envs/{env}/nodes/{node}/sync
+    POST /v1/join
+    POST /v1/renew
+    PUT /v1/envs/{env}/nodes/{node}/activity
+    ");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn token_is_used_once_also_at_the_same_moment() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let token = make_token(&fixture, for_node("db1"), 1).await;
+    let (one, other) = (Machine::new("one"), Machine::new("other"));
+    let (first, second) = tokio::join!(one.join(&fixture, &token), other.join(&fixture, &token));
+    let (winner, refused) = match (first, second) {
+        (Ok(_), Err(refused)) => (one, refused),
+        (Err(refused), Ok(_)) => (other, refused),
+        both => panic!("{both:?}"),
+    };
+    assert_eq!(code(&refused), ProblemCode::JoinRefused);
+    // The machine that has joined may repeat its request: the response may have been lost.
+    let again = winner.join(&fixture, &token).await.unwrap();
+    assert_eq!(again.node, node("db1"));
+    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items.len(), 1);
+    assert!(!fixture.client.tokens(&fixture.env).await.unwrap().items[0].usable);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_expired_and_deleted_tokens_are_refused() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let machine = Machine::new("db1");
+    let token = make_token(&fixture, for_node("db1"), 1).await;
+    let refusal = async |request: JoinRequest| {
+        let problem = fixture.client.join(&request).await.unwrap_err();
+        problem.problem().unwrap().detail.clone()
+    };
+    let wrong = JoinRequest { secret: "0".repeat(32), ..machine.request(&token) };
+    let foreign = JoinToken::generate(token.pin).unwrap();
+    assert_eq!(refusal(wrong).await, "the join token is not valid");
+    assert_eq!(refusal(machine.request(&foreign)).await, "the join token is not valid", "the same answer");
+    fixture.hours.store(2, Ordering::Relaxed);
+    let expired = refusal(machine.request(&token)).await;
+    assert!(expired.starts_with("the join token expired at "), "{expired}");
+    fixture.hours.store(0, Ordering::Relaxed);
+    fixture.client.delete_token(&fixture.env, &token.id).await.unwrap();
+    assert_eq!(refusal(machine.request(&token)).await, "the join token is not valid");
+    let unknown = fixture.client.delete_token(&fixture.env, &token.id).await.unwrap_err();
+    assert_eq!(code(&unknown), ProblemCode::UnknownIdentity);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn token_of_an_illegal_scope_is_refused() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    for (scope, uses, seconds, expected) in [
+        (for_node("db9"), 1, 60, ProblemCode::UnknownNode),
+        (for_role("web", None), 1, 60, ProblemCode::UnknownRole),
+        (for_node("db1"), 2, 60, ProblemCode::InvalidRequest),
+        (for_role("db", None), 0, 60, ProblemCode::InvalidRequest),
+        (for_role("db", None), 1, 0, ProblemCode::InvalidRequest),
+        (for_role("db", None), 1, 365 * 86_400, ProblemCode::InvalidRequest),
+    ] {
+        let request = CreateToken { scope, uses, seconds };
+        let refused = fixture.client.create_token(&fixture.env, &request, "ada").await.unwrap_err();
+        assert_eq!(code(&refused), expected, "{request:?}");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn machines_of_a_role_get_free_places() {
+    let fixture = Fixture::start(&[("web1", "web"), ("web2", "web"), ("web3", "web"), ("db1", "db")]).await;
+    let token = make_token(&fixture, for_role("web", Some("web*")), 10).await;
+    let join = async |host: &str| Machine::new(host).join(&fixture, &token).await;
+    assert_eq!(join("web2").await.unwrap().node, node("web2"), "the node with the host name");
+    assert_eq!(join("web-x").await.unwrap().node, node("web1"), "the first free one");
+    let taken = join("web2").await.unwrap_err();
+    assert_eq!(code(&taken), ProblemCode::JoinRefused, "another machine with the same name");
+    assert!(taken.to_string().contains("a machine has joined as web2 already (web2, "), "{taken}");
+    let other = join("evil").await.unwrap_err();
+    assert!(other.to_string().contains("the token is for hosts named web*, not for \"evil\""), "{other}");
+    assert_eq!(join("web-y").await.unwrap().node, node("web3"));
+    let full = join("web-z").await.unwrap_err();
+    let problem = full.problem().unwrap();
+    assert_eq!((problem.code, problem.retry_after_seconds), (ProblemCode::NoPlace, Some(30)));
+    assert!(problem.detail.contains("every node of role web in the design has a machine"), "{}", problem.detail);
+    assert_eq!(fixture.client.tokens(&fixture.env).await.unwrap().items[0].uses, 7);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn host_names_of_machines_are_shown_without_control_characters() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let token = make_token(&fixture, for_node("db1"), 1).await;
+    Machine::new("db1\u{1b}[2J\nfake: line").join(&fixture, &token).await.unwrap();
+    let listed = fixture.client.certificates(&fixture.env).await.unwrap().items;
+    assert_eq!(listed[0].certificate.host, "db1[2Jfake: line");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn revoked_certificate_ends_open_streams() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let client = machine.client(&fixture, &joined);
+    let mut stream = client.sync(&fixture.env, &node("db1"), &open()).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    let revoke = RevokeCertificate { reason: "disk was stolen".into() };
+    let serial = fixture.client.certificates(&fixture.env).await.unwrap().items[0].certificate.serial.clone();
+    let revoked = fixture.client.revoke_certificate(&fixture.env, &serial, &revoke, "ada").await.unwrap();
+    assert!(revoked.changed && revoked.row.state == CertificateState::Revoked);
+    // Without the end of the stream this waits for the limit of the test.
+    while let Ok(Some(_)) = stream.next().await {}
+    let refused = client.desired(&fixture.env, &node("db1")).await.unwrap_err();
+    assert_eq!(code(&refused), ProblemCode::CertificateRefused);
+    let renewal =
+        RenewRequest { env: fixture.env.clone(), node: node("db1"), request: make_request(&machine.key).unwrap() };
+    let refused = fixture.client.renew(&renewal).await.unwrap_err();
+    assert!(refused.to_string().contains("was revoked by ada: disk was stolen"), "{refused}");
+    assert_eq!(code(&machine.join(&fixture, &token).await.unwrap_err()), ProblemCode::JoinRefused);
+    let again = fixture.client.revoke_certificate(&fixture.env, "db1", &revoke, "bob").await.unwrap();
+    assert!(!again.changed);
+
+    // A new token lets a machine join again; the old key stays refused.
+    let token = make_token(&fixture, for_node("db1"), 1).await;
+    let replacement = Machine::new("db1");
+    let joined = replacement.join(&fixture, &token).await.unwrap();
+    replacement.client(&fixture, &joined).desired(&fixture.env, &node("db1")).await.unwrap();
+    let refused = client.desired(&fixture.env, &node("db1")).await.unwrap_err();
+    assert!(refused.to_string().contains("another machine has joined as db1"), "{refused}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn machine_that_was_replaced_loses_its_connections() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let (first, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = first.join(&fixture, &token).await.unwrap();
+    let mut stream = first.client(&fixture, &joined).sync(&fixture.env, &node("db1"), &open()).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    let token = make_token(&fixture, for_node("db1"), 1).await;
+    Machine::new("db1").join(&fixture, &token).await.unwrap();
+    while let Ok(Some(_)) = stream.next().await {}
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn certificate_is_renewed_by_its_key_within_the_grace() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let client = machine.client(&fixture, &joined);
+    let renewal = |key: &str, name: &str| RenewRequest {
+        env: fixture.env.clone(),
+        node: node(name),
+        request: make_request(key).unwrap(),
+    };
+    let own = renewal(&machine.key, "db1");
+    fixture.client.renew(&own).await.unwrap();
+    for (wrong, why) in [(renewal(&generate_key().unwrap(), "db1"), "key"), (renewal(&machine.key, "db2"), "node")] {
+        assert_eq!(code(&fixture.client.renew(&wrong).await.unwrap_err()), ProblemCode::CertificateRefused, "{why}");
+    }
+
+    // The server was away for longer than the certificate lives.
+    fixture.hours.store(25, Ordering::Relaxed);
+    let ended = client.desired(&fixture.env, &node("db1")).await.unwrap_err();
+    assert!(ended.to_string().contains("the certificate of db1 ended at "), "{ended}");
+    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Expired);
+    let renewed = fixture.client.renew(&own).await.unwrap();
+    assert!(renewed.expires > joined.certificate.expires);
+    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Valid);
+
+    fixture.hours.store(25 + 24 + 7 * 24 + 1, Ordering::Relaxed);
+    let late = fixture.client.renew(&own).await.unwrap_err();
+    assert!(late.to_string().contains("too long ago to be renewed"), "{late}");
+    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Ended);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn servers_and_clients_of_another_authority_are_refused() {
+    let (fixture, other) = (Fixture::start(&[("db1", "db")]).await, Fixture::start(&[("db1", "db")]).await);
+    let machine = Machine::new("db1");
+    let foreign = make_token(&other, for_node("db1"), 1).await;
+    let refused = machine.join(&fixture, &foreign).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Unreachable { .. }), "the pin is that of another server: {refused}");
+
+    let joined = machine.join(&other, &foreign).await.unwrap();
+    let certified = certified_key(&joined.certificate.certificate, &machine.key).unwrap();
+    let roots = certificate::from_pem(&fixture.client.authority().await.unwrap().root).unwrap();
+    let tls = client_config(&roots, Some(PresentedCertificate::new(certified))).unwrap();
+    let client = Client::with_credentials(&tls_url(&fixture), &Credentials { token: None, tls: Some(tls) }).unwrap();
+    assert!(matches!(client.alive().await, Err(ClientError::Unreachable { .. })), "a certificate of another authority");
+
+    let tls = Some(client_config(&roots, None).unwrap());
+    let credentials = Credentials { token: Some(token()), tls };
+    Client::with_credentials(&tls_url(&fixture), &credentials).unwrap().environments().await.unwrap();
+    fixture.stop().await;
+    other.stop().await;
+}
