@@ -67,29 +67,14 @@ pub(super) fn is_about_to_run(row: &NodeRow) -> bool {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use muster_core::names::{NodeName, Role};
-    use muster_core::node::liveness::Link;
+    use muster_core::names::Role;
     use muster_core::node::record::MachineStage;
 
     use super::*;
+    use crate::output::testing::node_row;
 
     fn node(state: NodeState, reason: Option<Reason>) -> FleetNode {
-        let row = NodeRow {
-            node: NodeName::new("web1").unwrap(),
-            role: Role::new("web").unwrap(),
-            host: "web1".into(),
-            state,
-            since: None,
-            running: None,
-            not_counted: None,
-            desired: None,
-            reason,
-            active: false,
-            link: Link::Connected { since: Timestamp::UNIX_EPOCH },
-            paused: None,
-            checks: None,
-        };
-        FleetNode { row, ran: true }
+        FleetNode { row: node_row("web1", state, reason), ran: true }
     }
 
     fn failed(attempt: u32) -> FleetNode {

@@ -1,8 +1,14 @@
-//! Captures the output of a view for tests.
+//! Captures the output of a view, and builds a node of a list, for tests.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::rc::Rc;
+
+use jiff::Timestamp;
+use muster_core::names::{NodeName, Role};
+use muster_core::node::liveness::Link;
+use muster_core::node::status::{NodeState, Reason};
+use muster_wire::operator::NodeRow;
 
 use crate::args::OutputFormat;
 
@@ -40,4 +46,23 @@ pub fn render(format: OutputFormat, write: impl FnOnce(&mut Out)) -> String {
 /// The output of `write` in the form for people, without colors.
 pub fn render_table(write: impl FnOnce(&mut Out)) -> String {
     render(OutputFormat::Table, write)
+}
+
+/// A connected node without a version.
+pub fn node_row(name: &str, state: NodeState, reason: Option<Reason>) -> NodeRow {
+    NodeRow {
+        node: NodeName::new(name).unwrap(),
+        role: Role::new(name.trim_end_matches(|sign: char| sign.is_ascii_digit())).unwrap(),
+        host: name.to_owned(),
+        state,
+        since: None,
+        running: None,
+        not_counted: None,
+        desired: None,
+        reason,
+        active: false,
+        link: Link::Connected { since: Timestamp::UNIX_EPOCH },
+        paused: None,
+        checks: None,
+    }
 }

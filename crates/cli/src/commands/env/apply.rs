@@ -348,30 +348,11 @@ fn first_open(convergence: &Convergence) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use muster_core::design::plan::{DocumentTotals, NodePlan, PlanBase, Totals};
     use muster_core::names::{Role, Version};
-    use muster_core::node::liveness::Link;
 
     use super::*;
-
-    fn row(name: &str, state: NodeState, reason: Option<Reason>) -> NodeRow {
-        NodeRow {
-            node: NodeName::new(name).unwrap(),
-            role: Role::new("web").unwrap(),
-            host: name.to_owned(),
-            state,
-            since: None,
-            running: None,
-            not_counted: None,
-            desired: None,
-            reason,
-            active: false,
-            link: Link::Connected { since: Timestamp::UNIX_EPOCH },
-            paused: None,
-            checks: None,
-        }
-    }
+    use crate::output::testing::node_row;
 
     fn plan(nodes: &[(&str, NodeAction)]) -> DesignPlan {
         let node = |(name, action): &(&str, NodeAction)| NodePlan {
@@ -403,10 +384,10 @@ mod tests {
     #[test]
     fn plan_has_converged_when_nodes_are_validated_or_gone() {
         use NodeAction::{Change, Create, Keep, Remove};
-        let failed = || row("web1", NodeState::Failed, Some(Reason::NotValidated));
-        let validated = |name: &str| row(name, NodeState::Validated, None);
-        let no_version = |name: &str| row(name, NodeState::Outdated, Some(Reason::NoVersion));
-        let silent = |name: &str| row(name, NodeState::Silent, Some(Reason::Silent));
+        let failed = || node_row("web1", NodeState::Failed, Some(Reason::NotValidated));
+        let validated = |name: &str| node_row(name, NodeState::Validated, None);
+        let no_version = |name: &str| node_row(name, NodeState::Outdated, Some(Reason::NoVersion));
+        let silent = |name: &str| node_row(name, NodeState::Silent, Some(Reason::Silent));
         let with_version = NodeRow { desired: Some(Version::new("v1").unwrap()), ..silent("web1") };
         let table = [
             ("no version, no agent", plan(&[("web1", Create)]), vec![silent("web1")], false, true),
@@ -415,7 +396,7 @@ mod tests {
             ("new and validated", plan(&[("web2", Create)]), vec![failed(), validated("web2")], true, false),
             ("new and not seen yet", plan(&[("web2", Create)]), vec![], false, false),
             ("changed and failed", plan(&[("web1", Change)]), vec![failed()], false, false),
-            ("leaving", plan(&[("web1", Remove)]), vec![row("web1", NodeState::Leaving, None)], false, false),
+            ("leaving", plan(&[("web1", Remove)]), vec![node_row("web1", NodeState::Leaving, None)], false, false),
             ("gone", plan(&[("web1", Remove)]), vec![], true, false),
             ("no version", plan(&[("web1", Create), ("web2", Keep)]), vec![no_version("web1")], false, true),
             (
@@ -433,10 +414,10 @@ mod tests {
 
         let failed_run = |attempt| Some(Reason::Failed { reason: None, errors: Vec::new(), attempt, retry: None });
         let one = plan(&[("web1", Create), ("web2", Keep)]);
-        assert!(!convergence(&one, vec![row("web1", NodeState::Failed, failed_run(1))]).stuck, "it retries");
-        assert!(convergence(&one, vec![row("web1", NodeState::Failed, failed_run(3))]).stuck);
+        assert!(!convergence(&one, vec![node_row("web1", NodeState::Failed, failed_run(1))]).stuck, "it retries");
+        assert!(convergence(&one, vec![node_row("web1", NodeState::Failed, failed_run(3))]).stuck);
         let other_makes_progress =
-            vec![row("web1", NodeState::Failed, failed_run(3)), row("web2", NodeState::Applying, None)];
+            vec![node_row("web1", NodeState::Failed, failed_run(3)), node_row("web2", NodeState::Applying, None)];
         assert!(!convergence(&one, other_makes_progress).stuck);
     }
 }

@@ -287,36 +287,19 @@ fn show_result(detail: &RunDetail, out: &mut Out) {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use muster_core::names::Role;
-    use muster_core::node::liveness::Link;
     use muster_wire::runs::LogEnd;
 
     use super::*;
+    use crate::output::testing::node_row;
 
     #[test]
     fn reason_of_a_waiting_run_is_named() {
-        let row = |state, reason| NodeRow {
-            node: NodeName::new("web1").unwrap(),
-            role: Role::new("web").unwrap(),
-            host: "web1".to_owned(),
-            state,
-            since: None,
-            running: None,
-            not_counted: None,
-            desired: None,
-            reason,
-            active: false,
-            link: Link::Connected { since: Timestamp::UNIX_EPOCH },
-            paused: None,
-            checks: None,
-        };
         let waited = Duration::from_secs(20);
         assert_eq!(
-            waiting_text(&row(NodeState::Validated, None), waited),
+            waiting_text(&node_row("web1", NodeState::Validated, None), waited),
             "the agent of web1 is connected, and has not started the run for 20s: it may be stopped or frozen"
         );
-        let applying = row(NodeState::Applying, None);
+        let applying = node_row("web1", NodeState::Applying, None);
         assert_eq!(waiting_text(&applying, waited), "web1 is applying: the run starts afterwards");
     }
 
