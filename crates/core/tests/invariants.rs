@@ -165,6 +165,7 @@ impl FleetWorld {
                 flavor: None,
                 host_name: None,
                 leaving: None,
+                created: None,
             };
             let key = world.keys.node(&NodeName::new(*name).unwrap());
             world.commit(Txn::new().op(Op::put_json(key, &record).unwrap())).unwrap();

@@ -78,6 +78,7 @@ impl ElectionWorld {
             flavor: None,
             host_name: None,
             leaving: None,
+            created: None,
         }
     }
 

@@ -61,6 +61,7 @@ fn record(role: &str) -> NodeRecord {
         flavor: None,
         host_name: None,
         leaving: None,
+        created: None,
     }
 }
 

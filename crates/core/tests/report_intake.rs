@@ -110,6 +110,7 @@ impl IntakeStore {
                 flavor: None,
                 host_name: None,
                 leaving: None,
+                created: None,
             };
             let op = Op::put_json(store.keys.node(&node(number)), &record).unwrap();
             store.commit(Txn::new().op(op)).unwrap();

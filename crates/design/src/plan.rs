@@ -108,7 +108,7 @@ pub fn plan<'f>(
 
 /// Differences between two records of a node, without the position.
 fn changes_of_record(known: &NodeRecord, wanted: &NodeRecord) -> Vec<ValueChange> {
-    let wanted = NodeRecord { position: known.position, leaving: known.leaving, ..wanted.clone() };
+    let wanted = NodeRecord { position: known.position, leaving: known.leaving, ..wanted.registered_as(known) };
     if *known == wanted {
         return Vec::new();
     }

@@ -178,6 +178,7 @@ impl FakeFleet {
             flavor: None,
             host_name: None,
             leaving: None,
+            created: None,
         };
         self.put_json(self.keys.node(&node(name)), &record);
         self.put(self.keys.provisioned(true, &node(name)), "{}");

@@ -36,6 +36,7 @@ pub fn node_record(role_name: &str, failure_domain: &str, position: u32) -> Node
         flavor: None,
         host_name: None,
         leaving: None,
+        created: None,
     }
 }
 

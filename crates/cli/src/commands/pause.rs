@@ -121,7 +121,10 @@ pub(super) async fn resume(args: &ResumeArgs, globals: &Globals, terminal: &mut 
     let scope = args.target.scope(&session).await?;
     let done = session.map_err(session.client().resume(&session.env, &scope, &author()).await)?;
     terminal.out.answer(&done, |out| match &done.before {
-        Some(before) => out.line(format_args!("ended: {before} (revision {})", done.revision)),
+        Some(before) => {
+            let (pause, revision) = (&before.pause, done.revision);
+            out.line(format_args!("{scope} is resumed (revision {revision}); it was paused {pause}"));
+        }
         None => out.line(format_args!("{scope} was not paused")),
     });
     for other in &done.remaining {

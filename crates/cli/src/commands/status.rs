@@ -87,12 +87,29 @@ fn summary(status: &EnvironmentStatus) -> String {
         format!("{} {}{why}", row.node, row.state.label())
     };
     let mut parts = vec![format!("{}{version}: {}", status.env, counts(status))];
+    parts.extend(status.rollout.as_ref().and_then(rollout_summary));
+    parts.extend(status.pauses.iter().map(|paused| text::one_line(&paused.to_string())));
     parts.extend(status.blockers.iter().take(SUMMARY_NODES).map(node));
     let hidden = status.blocked.saturating_sub(SUMMARY_NODES);
     if hidden > 0 {
         parts.push(format!("and {}", count(hidden, "more node")));
     }
     parts.join("; ")
+}
+
+/// "rollout 3 to v2 paused: jo has paused it"; none for an update at once, which the states of the nodes show.
+fn rollout_summary(brief: &RolloutBrief) -> Option<String> {
+    let RolloutBrief { id, to, phase, .. } = brief;
+    let state = match phase {
+        RolloutPhase::Completed => return None,
+        RolloutPhase::Running if brief.at_once => return None,
+        RolloutPhase::Running => "in progress".to_owned(),
+        RolloutPhase::Paused { why } => format!("paused: {}", super::rollout::current_pause_reason(why, brief.failed)),
+        RolloutPhase::Aborted { .. } | RolloutPhase::RolledBack { .. } | RolloutPhase::Superseded { .. } => {
+            phase.word().to_owned()
+        }
+    };
+    Some(text::one_line(&format!("rollout {id} to {to} {state}")))
 }
 
 fn show(status: &EnvironmentStatus, now: Timestamp, out: &mut Out) {
@@ -290,7 +307,46 @@ fn running(status: &EnvironmentStatus) -> String {
         status.running.iter().map(|(version, nodes)| format!("{version} on {}", count(*nodes, "node"))).collect();
     let none = status.nodes.saturating_sub(status.running.values().sum());
     if none > 0 {
-        parts.push(format!("nothing yet on {}", count(none, "node")));
+        parts.push(format!("no validated version on {}", count(none, "node")));
     }
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::names::Role;
+    use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
+    use muster_core::rollout::record::PauseReason;
+
+    use super::*;
+
+    #[test]
+    fn summary_names_the_rollout_and_pauses() {
+        let with = |phase: serde_json::Value, pauses: serde_json::Value| {
+            let rollout = serde_json::json!({
+                "id": 3, "from": "v1", "to": "v2", "phase_since": Timestamp::UNIX_EPOCH, "at_once": false, "wave": 1,
+                "waves": 2, "healthy": 0, "failed": 0, "nodes": 2, "held_by": null, "next": null,
+            });
+            let mut status = serde_json::json!({
+                "env": "lab", "revision": 7, "desired": "v2", "generation": null, "nodes": 2, "counts": {"validated": 2},
+                "running": {"v1": 2}, "blockers": [], "blocked": 0, "pauses": pauses, "held_domains": [], "unreadable": {},
+                "rollout": rollout,
+            });
+            status["rollout"].as_object_mut().unwrap().extend(phase.as_object().unwrap().clone());
+            summary(&serde_json::from_value(status).unwrap())
+        };
+        let phase = |phase: RolloutPhase| serde_json::to_value(phase).unwrap();
+        let running = || phase(RolloutPhase::Running);
+        let none = || serde_json::json!([]);
+        assert_eq!(with(running(), none()), "lab v2: 2 validated; rollout 3 to v2 in progress");
+        let why = PauseReason::Operator { by: "jo".into(), reason: "latency".into(), over: None };
+        let paused = with(phase(RolloutPhase::Paused { why }), none());
+        assert_eq!(paused, "lab v2: 2 validated; rollout 3 to v2 paused: jo has paused it: latency");
+        assert_eq!(with(phase(RolloutPhase::Completed), none()), "lab v2: 2 validated");
+        let scope = PauseScope::Role { role: Role::new("db").unwrap() };
+        let record = PauseRecord { by: "jo".into(), reason: "disk".into(), since: Timestamp::UNIX_EPOCH, until: None };
+        let pauses = serde_json::to_value([NodePause { scope, pause: record }]).unwrap();
+        let role_paused = with(phase(RolloutPhase::Completed), pauses);
+        assert_eq!(role_paused, "lab v2: 2 validated; role db is paused by jo: disk");
+    }
 }

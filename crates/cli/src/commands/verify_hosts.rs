@@ -9,10 +9,10 @@ use muster_core::names::Version;
 use muster_core::node::status::NodeState;
 use muster_wire::client::ClientError;
 use muster_wire::operator::{MAX_WAIT_SECONDS, MissingHost, VerifyHostsRequest, VerifyHostsResponse};
-use muster_wire::problem::ProblemCode;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::args::Globals;
+use crate::commands::versions::warn_of_unknown_release;
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
 use crate::output::{Notes, Out, Terminal, count, not_counted_text, reason_text, text};
@@ -78,17 +78,15 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let verified = if args.wait {
         wait_until_verified(&mut session, request, args.timeout.unsigned_abs(), &mut terminal.notes).await?
     } else {
-        session.map_err(session.client().verify_hosts(&session.env, &request).await)?
+        let verified = session.map_err(session.client().verify_hosts(&session.env, &request).await)?;
+        if !verified.verified {
+            warn_of_unknown_release(&session, &args.version, &mut terminal.notes).await;
+        }
+        verified
     };
     let now = terminal.now;
     terminal.out.answer(&verified, |out| show(args, &verified, now, out));
     Ok(Exit::yes_if(verified.verified))
-}
-
-/// True if there is no such release: no host can ever validate it.
-async fn is_unknown_version(session: &Session, version: &Version) -> bool {
-    let found = session.client().release(&session.env, version).await;
-    found.is_err_and(|error| error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownVersion))
 }
 
 /// The hosts of the command line or of standard input; none if there are none.
@@ -141,8 +139,8 @@ async fn wait_until_verified(
     let started = Instant::now();
     let deadline = started + timeout;
     let mut answer = session.map_err(send(session, &mut request, 0).await)?;
-    if !answer.verified && is_unknown_version(session, &request.version).await {
-        notes.warning(format_args!("there is no release {}: no host can validate it", request.version));
+    // No host can ever validate it.
+    if !answer.verified && warn_of_unknown_release(session, &request.version, notes).await {
         return Ok(answer);
     }
     if !answer.verified && !notes.shows_progress() {
@@ -230,6 +228,6 @@ fn missing(host: &MissingHost, now: Timestamp) -> String {
             format!("{name} last validated {version}: {}{state}", not_counted_text(reason, now))
         }
         (Some(version), None) => format!("{name} runs {version}: {}{why}", state.label()),
-        (None, _) => format!("{name} runs nothing yet: {}{why}", state.label()),
+        (None, _) => format!("{name} has no validated version: {}{why}", state.label()),
     }
 }

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use muster_core::names::{NodeName, Version};
 use muster_core::node::status::NodeState;
 use muster_core::txn::Revision;
+use muster_wire::client::ClientError;
 use muster_wire::operator::{NodeRow, Page, UncountedNode};
+use muster_wire::problem::ProblemCode;
 use serde::Serialize;
 
 use crate::args::Globals;
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{Out, Table, Terminal, count, not_counted_text};
+use crate::output::{Notes, Out, Table, Terminal, count, not_counted_text};
 
 /// Names of nodes that fit one line.
 const NAMES: usize = 10;
@@ -163,7 +165,7 @@ pub(super) async fn hosts_at(
     terminal.out.answer(&page, |out| page.items.iter().for_each(|host| out.line(host)));
     if !not_counted.is_empty() {
         note_not_counted(&not_counted, terminal);
-    } else if page.items.is_empty() {
+    } else if page.items.is_empty() && !warn_of_unknown_release(&session, version, &mut terminal.notes).await {
         terminal.notes.note(format_args!("no node of {} has validated {}", session.env, args.version));
     }
     Ok(Exit::Yes)
@@ -200,6 +202,9 @@ pub(super) async fn check_single(
             show(&check, out);
         }
     });
+    if check.nodes == 0 {
+        warn_of_unknown_release(&session, &args.version, &mut terminal.notes).await;
+    }
     if !check.without.is_empty() {
         let (names, nodes) = (first_names(&check.without), count(check.without.len(), "node"));
         terminal.notes.note(format_args!("{nodes} of {} without a validated version: {names}", session.env));
@@ -240,6 +245,17 @@ fn show(check: &VersionCheck, out: &mut Out) {
         check.unwanted.iter().map(|(version, nodes)| format!("{version} on {}", count(*nodes, "node"))).collect();
     let unwanted = if unwanted.is_empty() { "none".to_owned() } else { unwanted.join(", ") };
     out.line(format_args!("Unwanted versions found: {unwanted}"));
+}
+
+/// Warns if there is no such release, which no node can ever run, with the names of similar ones. Returns whether that is so.
+pub(super) async fn warn_of_unknown_release(session: &Session, version: &Version, notes: &mut Notes) -> bool {
+    let found = session.client().release(&session.env, version).await;
+    let error = found.err();
+    let refused = error.as_ref().and_then(ClientError::problem);
+    let Some(problem) = refused.filter(|problem| problem.code == ProblemCode::UnknownVersion) else { return false };
+    let hint = problem.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+    notes.warning(format_args!("there is no release {version}: no node can run it{hint}"));
+    true
 }
 
 /// "2 nodes do not count: web1 (v2, unreachable for 12s), web2 (v2, its machine was restarted since)"

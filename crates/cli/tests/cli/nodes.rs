@@ -346,7 +346,7 @@ async fn status_counts_the_matching_nodes() {
     --- stdout
     quickstart, role=web: 2 nodes should run v1
       state    1 failed, 1 unreachable
-      running  nothing yet on 2 nodes
+      running  no validated version on 2 nodes
 
     NODE  STATE        FOR  VERSION  WHY
     web1  failed       5d   -        Syntax error at '}' (releases/v1/site.pp:12); attempt 2
@@ -388,6 +388,11 @@ async fn invalid_filter_has_a_hint() {
     let unknown = fleet.muster(&["node", "list", "role=wbe"]).await;
     assert!(unknown.starts_with("exit 64\n") && unknown.contains("this value of role never matches"), "{unknown}");
     assert!(unknown.contains("did you mean role=web?"), "{unknown}");
+    for key in ["version", "desired"] {
+        let unknown = fleet.muster(&["node", "list", &format!("{key}=v9")]).await;
+        assert!(unknown.starts_with("exit 64\n") && unknown.contains("never matches"), "{unknown}");
+        assert!(unknown.contains(&format!("values of {key}: v1, v2\n")), "{unknown}");
+    }
 }
 
 #[tokio::test]

@@ -248,7 +248,7 @@ async fn failed_canary_pauses_the_rollout() {
     --- stdout
     quickstart: 4 nodes are updated from v2 to v1
       state    3 validated, 1 failed
-      running  v2 on 3 nodes, nothing yet on 1 node
+      running  v2 on 3 nodes, no validated version on 1 node
       rollout  2 to v1: paused in wave 1 of 2, 0 of 4 nodes healthy, 1 failed
                1 node has failed, and 0 are tolerated in the first wave of a stage; next: muster rollout retry --failed
 

@@ -344,7 +344,7 @@ async fn pause_is_listed_and_resumed() {
     let shown = fleet.muster(&["pause", "--all", "--reason", "network", "--for", "2h"]).await;
     assert!(shown.starts_with("exit 0\n--- stdout\nthe environment is paused until 20"), "{shown}");
     let shown = fleet.muster(&["resume", "--all"]).await;
-    assert!(shown.contains("\nended: the environment is paused by jo@desk: network (until 20"), "{shown}");
+    assert!(shown.contains("; it was paused by jo@desk: network (until 20"), "{shown}");
     assert!(shown.ends_with("\nnote: still paused: role web is paused by jo@desk: a longer one\n"), "{shown}");
     snapshot!(fleet.muster(&["pauses"]).await, @"
     exit 0
@@ -371,7 +371,7 @@ async fn pause_is_listed_and_resumed() {
     snapshot!(fleet.muster(&["resume", "--role", "web"]).await, @"
     exit 0
     --- stdout
-    ended: role web is paused by jo@desk: a longer one (revision N)
+    role web is resumed (revision N); it was paused by jo@desk: a longer one
     ");
     snapshot!(fleet.muster(&["resume", "--role", "web"]).await, @"
     exit 0

@@ -17,7 +17,7 @@ async fn nodes_that_are_not_validated_are_listed_with_reasons() {
     --- stdout
     quickstart: 4 nodes should run v1
       state    1 validated, 1 failed, 1 pending, 1 unreachable
-      running  v1 on 1 node, nothing yet on 3 nodes
+      running  v1 on 1 node, no validated version on 3 nodes
 
     NODE  STATE        FOR  VERSION  WHY
     web1  failed       5d   -        Syntax error at '}' (releases/v1/site.pp:12); attempt 2

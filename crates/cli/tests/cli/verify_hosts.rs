@@ -44,9 +44,9 @@ async fn missing_hosts_are_listed_with_reasons() {
     exit 1
     --- stdout
     1 of 5 hosts run v1
-    web1 runs nothing yet: failed, Syntax error at '}' (releases/v1/site.pp:12); attempt 2
-    web2 runs nothing yet: unreachable, its agent is not connected
-    lb1 runs nothing yet: pending, waiting for role web: 0 of 2 active
+    web1 has no validated version: failed, Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    web2 has no validated version: unreachable, its agent is not connected
+    lb1 has no validated version: pending, waiting for role web: 0 of 2 active
     db7 is not in the design
     ");
     snapshot!(fleet.muster(&["verify-hosts", "v1", "db1", "lb1", "-o", "json"]).await, @r#"
@@ -211,14 +211,14 @@ async fn wait_timeout_lists_missing_hosts() {
     exit 1
     --- stdout
     1 of 2 hosts run v1
-    lb1 runs nothing yet: pending, waiting for role web: 0 of 2 active
+    lb1 has no validated version: pending, waiting for role web: 0 of 2 active
     --- stderr
     note: 1 of 2 hosts at v1; waiting
     ");
     snapshot!(fleet.muster(&["verify-hosts", "v1", "--wait", "--timeout", "0s", "-q", "lb1"]).await, @"
     exit 1
     --- stdout
-    lb1 runs nothing yet: pending, waiting for role web: 0 of 2 active
+    lb1 has no validated version: pending, waiting for role web: 0 of 2 active
     ");
 }
 
@@ -274,9 +274,12 @@ async fn unreachable_server_at_the_timeout_is_unknown() {
 #[tokio::test]
 async fn wait_for_a_missing_release_ends_at_once() {
     let fleet = Fleet::validated().await;
-    let text = fleet.muster(&["verify-hosts", "v99", "db1", "--wait", "--timeout", "1h"]).await;
-    assert!(text.starts_with("exit 1\n"), "{text}");
-    assert!(text.contains("warning: there is no release v99: no host can validate it\n"), "{text}");
+    for wait in [&["--wait", "--timeout", "1h"][..], &[]] {
+        let text = fleet.muster(&[&["verify-hosts", "v99", "db1"], wait].concat()).await;
+        assert!(text.starts_with("exit 1\n"), "{text}");
+        let warning = "warning: there is no release v99: no node can run it; there is v1, v2\n";
+        assert!(text.contains(warning), "{text}");
+    }
 }
 
 #[tokio::test]

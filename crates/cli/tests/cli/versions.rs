@@ -139,8 +139,11 @@ async fn running_versions_are_listed() {
     snapshot!(fleet.muster(&["hosts-at-version", "v3"]).await, @"
     exit 0
     --- stderr
-    note: no node of quickstart has validated v3
+    warning: there is no release v3: no node can run it; there is v1, v2
     ");
+    let single = fleet.muster(&["check-single-version", "vv"]).await;
+    let warning = "warning: there is no release vv: no node can run it; did you mean v1? there is v1, v2\n";
+    assert!(single.starts_with("exit 1\n") && single.contains(warning), "{single}");
 }
 
 #[tokio::test]

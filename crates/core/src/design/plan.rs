@@ -85,7 +85,7 @@ impl NodeDiff {
         for (name, wanted) in design {
             match staying.remove(name) {
                 None => diff.create.insert(name.clone()),
-                Some(known) if *known == (NodeRecord { position: known.position, leaving: None, ..wanted.clone() }) => {
+                Some(known) if *known == (NodeRecord { position: known.position, ..wanted.registered_as(known) }) => {
                     false
                 }
                 Some(_) => diff.change.insert(name.clone()),
@@ -276,6 +276,7 @@ mod tests {
             flavor: None,
             host_name: None,
             leaving: None,
+            created: None,
         };
         let leaving = |position| NodeRecord {
             leaving: Some(crate::node::decommission::begin(jiff::Timestamp::UNIX_EPOCH)),
@@ -283,7 +284,7 @@ mod tests {
         };
         let name = |text: &str| NodeName::new(text).unwrap();
         let fleet = BTreeMap::from([
-            (name("web1"), record("web", 0)),
+            (name("web1"), NodeRecord { created: Some(jiff::Timestamp::UNIX_EPOCH), ..record("web", 0) }),
             (name("web2"), record("web", 1)),
             (name("web3"), leaving(2)),
             (name("web4"), leaving(3)),

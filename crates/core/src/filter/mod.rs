@@ -42,12 +42,20 @@ pub struct FilterKeys<'k> {
     pub open: &'k [&'k str],
     /// Fixed keys that have no other values than these.
     pub closed: &'k [(&'k str, &'k [&'k str])],
+    /// Earlier values of closed keys: accepted, and not suggested.
+    pub aliases: &'k [(&'k str, &'k [&'k str])],
 }
 
 impl<'k> FilterKeys<'k> {
     /// All values of a key; none if its values are open.
     fn values(&self, key: &str) -> Option<&'k [&'k str]> {
         self.closed.iter().find(|(closed, _)| *closed == key).map(|(_, values)| *values)
+    }
+
+    /// Returns whether a pattern matches an earlier value of a key.
+    fn is_alias(&self, key: &str, pattern: &Pattern) -> bool {
+        let mut aliases = self.aliases.iter().filter(|(of, _)| *of == key).flat_map(|(_, aliases)| aliases.iter());
+        aliases.any(|alias| pattern.matches(alias))
     }
 
     fn knows(&self, key: &str) -> bool {

@@ -6,6 +6,9 @@ use crate::spelling;
 
 use super::{FilterKeys, KEY_SIGNS, MAX_LENGTH, Pattern, Term, Test};
 
+/// Values of a key in a hint. An environment may have hundreds of releases.
+const LISTED: usize = 20;
+
 pub(super) fn filter(text: &str, keys: &FilterKeys<'_>) -> Result<Vec<Term>, FilterError> {
     if text.chars().nth(MAX_LENGTH).is_some() {
         let start = text.chars().take(20).chain(['…']).collect();
@@ -63,7 +66,7 @@ impl FilterReader<'_> {
             return Err(self.wrong(self.at, FilterProblem::UnexpectedSign { found: '=' }));
         }
         self.known(keys, start, &key)?;
-        let test = Test::IsLike(self.alternatives(&key, if not_equal { "!=" } else { "=" }, keys.values(&key))?);
+        let test = Test::IsLike(self.alternatives(&key, if not_equal { "!=" } else { "=" }, keys)?);
         Ok(Term { key: key.into(), test, not: not_equal })
     }
 
@@ -90,13 +93,14 @@ impl FilterReader<'_> {
         Ok(key)
     }
 
-    /// Values of a term. One that matches none of the key's `known` values can never match, and is an error.
+    /// Values of a term. One that matches none of the values of a closed key can never match, and is an error.
     fn alternatives(
         &mut self,
         key: &str,
         sign: &'static str,
-        known: Option<&[&str]>,
+        keys: &FilterKeys<'_>,
     ) -> Result<Vec<Pattern>, FilterError> {
+        let known = keys.values(key);
         let mut alternatives = Vec::new();
         let mut before = sign;
         loop {
@@ -107,9 +111,10 @@ impl FilterReader<'_> {
             }
             let written = parts.join("*");
             let pattern = Pattern::new(parts);
-            if let Some(known) = known.filter(|known| !known.iter().any(|value| pattern.matches(value))) {
-                let meant = spelling::nearest(&written, known.iter().copied()).map(str::to_owned);
-                let (key, known) = (key.to_owned(), known.join(", "));
+            let is_known = |known: &[&str]| known.iter().any(|value| pattern.matches(value));
+            if let Some(known) = known.filter(|known| !is_known(known) && !keys.is_alias(key, &pattern)) {
+                let meant = nearest_value(&written, known).map(str::to_owned);
+                let (key, known) = (key.to_owned(), listed(known));
                 return Err(self.wrong(start, FilterProblem::UnknownValue { key, meant, known }));
             }
             alternatives.push(pattern);
@@ -194,6 +199,20 @@ impl FilterReader<'_> {
         let term = if is_unclosed { term } else { term.split(char::is_whitespace).next().unwrap_or(term) };
         FilterError { at: self.text[..at].chars().count() + 1, term: term.to_owned(), trouble }
     }
+}
+
+/// The value that was most likely meant: the nearest one, or else the only one that begins like it.
+fn nearest_value<'k>(written: &str, known: &[&'k str]) -> Option<&'k str> {
+    let mut begin_alike = known.iter().filter(|value| !written.is_empty() && value.starts_with(written));
+    let only = begin_alike.next().filter(|_| begin_alike.next().is_none());
+    spelling::nearest(written, known.iter().copied()).or(only.copied())
+}
+
+/// The first values on one line.
+fn listed(values: &[&str]) -> String {
+    let first: Vec<&str> = values.iter().take(LISTED).copied().collect();
+    let more = values.len().saturating_sub(LISTED);
+    if more > 0 { format!("{} and {more} more", first.join(", ")) } else { first.join(", ") }
 }
 
 /// A filter that cannot be parsed.

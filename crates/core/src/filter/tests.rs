@@ -11,7 +11,8 @@ use super::*;
 const KEYS: FilterKeys<'_> = FilterKeys {
     fixed: &["name", "role", "state", "version", "reason", "active"],
     open: &["label."],
-    closed: &[("active", &["true", "false"])],
+    closed: &[("active", &["true", "false"]), ("state", &["pending", "validated", "unreachable"])],
+    aliases: &[("state", &["silent"])],
 };
 
 struct Item(&'static [(&'static str, &'static str)]);
@@ -122,6 +123,16 @@ fn filter_errors_have_position_and_hint() {
 }
 
 #[test]
+fn only_current_values_are_suggested() {
+    assert!(Filter::parse("state=silent,pending state!=sil*", &KEYS).is_ok());
+    let hint = |filter: &str| Filter::parse(filter, &KEYS).unwrap_err().hint();
+    let values = "values of state: pending, validated, unreachable";
+    assert_eq!(hint("state=valid"), format!("did you mean state=validated? {values}"));
+    assert_eq!(hint("state=slient"), values);
+    assert_eq!(hint("active=maybe"), "values of active: true, false");
+}
+
+#[test]
 fn positions_count_characters() {
     let error = Filter::parse("name=äöü stat", &KEYS).unwrap_err();
     assert_eq!((error.at, error.term.as_str()), (10, "stat"));
@@ -129,7 +140,8 @@ fn positions_count_characters() {
     assert_eq!(error.trouble, FilterProblem::TooLong);
 }
 
-const GENERATED_KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role"], open: &["label."], closed: &[] };
+const GENERATED_KEYS: FilterKeys<'_> =
+    FilterKeys { fixed: &["name", "role"], open: &["label."], closed: &[], aliases: &[] };
 
 /// Field → values. Few letters, so that generated keys and values collide.
 #[derive(Clone, Debug)]

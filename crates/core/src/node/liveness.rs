@@ -43,7 +43,7 @@ pub enum Link {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// Not connected, since the connection ended or the server started.
+    /// Not connected, since the connection ended, the server started or the node was registered.
     Silent {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,

@@ -69,8 +69,15 @@ pub struct NodePause {
 
 impl fmt::Display for NodePause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PauseRecord { by, reason, until, .. } = &self.pause;
-        write!(f, "{} is paused by {by}: {reason}", self.scope)?;
+        write!(f, "{} is paused {}", self.scope, self.pause)
+    }
+}
+
+/// "by jo@desk: disk swap (until 2026-11-18 10:00:00 UTC)"
+impl fmt::Display for PauseRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by, reason, until, .. } = self;
+        write!(f, "by {by}: {reason}")?;
         match until {
             Some(until) => write!(f, " (until {} UTC)", until.strftime("%Y-%m-%d %H:%M:%S")),
             None => Ok(()),

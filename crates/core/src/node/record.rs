@@ -32,11 +32,21 @@ pub struct NodeRecord {
     /// until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Decommission>,
+    /// Time at which the node was registered. None if an older server did that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub created: Option<Timestamp>,
 }
 
 impl NodeRecord {
     pub fn is_leaving(&self) -> bool {
         self.leaving.is_some()
+    }
+
+    /// This record of a design, for a node that is registered already and stays.
+    #[must_use]
+    pub fn registered_as(&self, known: &NodeRecord) -> NodeRecord {
+        NodeRecord { leaving: None, created: known.created, ..self.clone() }
     }
 
     /// Host name of the node with this record.

@@ -94,18 +94,18 @@ impl NodeState {
         NodeState::Validated,
     ];
 
-    /// Values of a filter on states: the names, in the order of [`NodeState::ALL`], and the labels of screens that differ
-    /// from them.
-    pub const FILTER_VALUES: [&'static str; 15] = {
-        let (mut values, mut at) = ([""; 15], 0);
+    /// Values of a filter on states: the labels of screens with `_` for a space, in the order of [`NodeState::ALL`].
+    pub const FILTER_VALUES: [&'static str; 13] = {
+        let (mut values, mut at) = ([""; 13], 0);
         while at < NodeState::ALL.len() {
-            values[at] = NodeState::ALL[at].as_str();
+            values[at] = NodeState::ALL[at].filter_value();
             at += 1;
         }
-        values[at] = UNREACHABLE;
-        values[at + 1] = "checks_failed";
         values
     };
+
+    /// Names in JSON that differ from the labels: a filter accepts them, too.
+    pub const FILTER_ALIASES: [&'static str; 2] = [NodeState::Silent.as_str(), NodeState::Invalid.as_str()];
 
     /// Name in JSON, keys and metrics.
     pub const fn as_str(self) -> &'static str {
@@ -145,9 +145,14 @@ impl NodeState {
         }
     }
 
-    /// Tests the values of a filter that select this state: its name, and its label with `_` for a space.
+    /// The label with `_` for a space, which a filter would have to quote.
+    const fn filter_value(self) -> &'static str {
+        if matches!(self, NodeState::Invalid) { "checks_failed" } else { self.label() }
+    }
+
+    /// Tests the values of a filter that select this state: its label, and its name in JSON.
     pub fn any_filter_value(self, test: &mut dyn FnMut(&str) -> bool) -> bool {
-        test(self.as_str()) || self.label() != self.as_str() && test(&self.label().replace(' ', "_"))
+        test(self.filter_value()) || self.filter_value() != self.as_str() && test(self.as_str())
     }
 }
 

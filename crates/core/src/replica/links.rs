@@ -74,8 +74,12 @@ impl LinkTracker {
             LocalLink::Not { since } => since,
         };
         let silent = |since| (Link::Silent { since }, LinkLocation::Nowhere);
-        let presence = fleet.get(name).and_then(|node| node.presence.as_ref());
-        let Some((presence, at)) = presence else { return silent(silent_here) };
+        let node = fleet.get(name);
+        let Some((presence, at)) = node.and_then(|node| node.presence.as_ref()) else {
+            // It was never connected. The clock of the server that registered it may be ahead.
+            let created = node.and_then(|node| node.record.as_ref()?.created).map(|created| created.min(now));
+            return silent(created.map_or(silent_here, |created| created.max(silent_here)));
+        };
         match &presence.replica {
             None => silent(self.silent_since(fleet, name, (presence.since, *at), silent_here, now)),
             // The connection has just ended, and that is not written yet.
@@ -120,6 +124,32 @@ impl LinkTracker {
                 self.silent.insert(place, (at, now));
                 now
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::KeyChange;
+    use crate::keys::{self, Keys};
+
+    #[test]
+    fn new_node_is_unreachable_since_its_registration() {
+        let env = EnvName::new("lab").unwrap();
+        let (keys, mut fleet) = (Keys::new(&env), Fleet::new(env));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut tracker = LinkTracker::new(ReplicaId::new("ctl1-0a1b2c").unwrap(), at(100), Revision(0), []);
+        for (name, created, since) in
+            [("web1", None, 100), ("web2", Some(50), 100), ("web3", Some(150), 150), ("web4", Some(999), 200)]
+        {
+            let node = NodeName::new(name).unwrap();
+            let record = serde_json::json!({"role": "web", "failure_domain": "a", "created": created.map(at)});
+            let (key, value) = (keys.node(&node), serde_json::to_vec(&record).unwrap());
+            let change = KeyChange { key: &key, value: Some(&value), revision: Revision(1) };
+            fleet.apply(Revision(1), [(change, keys::parse(&key).unwrap().1)]);
+            let (link, _) = tracker.link(&fleet, &node, LocalLink::Not { since: at(100) }, at(200));
+            assert_eq!(link, Link::Silent { since: at(since) }, "{name}");
         }
     }
 }

@@ -155,6 +155,7 @@ pub(super) fn plan_record(site: &SiteView<'_>, subject: usize, out: &mut RuleOut
         // An illegal one was reported where it is written.
         host_name: view.text("host_name").and_then(|text| HostName::new(text).ok()),
         leaving: None,
+        created: None,
     };
     Some(CompiledNode { name: name.ok()?, record, cloud_flavor })
 }

@@ -196,6 +196,7 @@ fn record(of: &str) -> NodeRecord {
         flavor: None,
         host_name: None,
         leaving: None,
+        created: None,
     }
 }
 

@@ -163,8 +163,12 @@ fn parts(
     let empty = Node::default();
     let mut parts = Vec::new();
     for (name, wanted) in design {
-        let wanted = NodeRecord { leaving: None, ..wanted.clone() };
-        if known(fleet, name) != Some(&wanted) {
+        let known = known(fleet, name);
+        let wanted = match known {
+            Some(known) => wanted.registered_as(known),
+            None => NodeRecord { leaving: None, created: Some(now), ..wanted.clone() },
+        };
+        if known != Some(&wanted) {
             let seen = Guard::observed(keys.node(name), fleet.get(name).and_then(|node| node.record_at));
             parts.push(Txn::new().guard(seen).op(Op::put_json(keys.node(name), &wanted)?));
         }

@@ -181,8 +181,10 @@ fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<Sl
     })
 }
 
-/// One row of the history.
-pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
+/// One row of the history. `active` is the status of the rollout that decides what nodes run: its record has the number of
+/// healthy nodes at the last step only.
+pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord, active: Option<&RolloutBrief>) -> RolloutRow {
+    let active = active.filter(|active| active.id == record.id);
     RolloutRow {
         id: record.id,
         from: record.from.clone(),
@@ -193,7 +195,7 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
         by: record.by.clone(),
         rolls_back: record.rolls_back,
         at_once: record.at_once,
-        healthy: record.steps.healthy,
+        healthy: active.map_or(record.steps.healthy, |active| active.healthy),
         grants: record.steps.grants,
         active: fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == record.id),
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::filter::{Filter, FilterError, FilterFields, FilterKeys};
 use muster_core::fleet::{Fleet, Node};
-use muster_core::names::NodeName;
+use muster_core::names::{NodeName, Version};
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::failure::NodeFailure;
 use muster_core::node::liveness::Link;
@@ -136,19 +136,29 @@ const KEYS: FilterKeys<'static> = FilterKeys {
     open: &["label."],
     closed: &[
         ("state", &NodeState::FILTER_VALUES),
-        ("liveness", &["connected", UNREACHABLE, "silent"]),
+        ("liveness", &["connected", UNREACHABLE]),
         ("active", &["true", "false"]),
         ("phase", &MachinePhase::WORDS),
     ],
+    aliases: &[("state", &NodeState::FILTER_ALIASES), ("liveness", &["silent"])],
 };
 
-/// Parses a filter of an environment's nodes. A role that no node has can never match, and is an error.
+/// Parses a filter of an environment's nodes. A role that no node has, or a release that does not exist, can never match, and
+/// is an error.
 pub(crate) fn parse_filter(fleet: &Fleet, text: &str) -> Result<Filter, FilterError> {
     let roles: BTreeSet<&str> = fleet.recorded().map(|(_, _, record)| record.role.as_str()).collect();
     let roles = Vec::from_iter(roles);
     let mut closed = KEYS.closed.to_vec();
     if !roles.is_empty() {
         closed.push(("role", &roles));
+    }
+    let releases = fleet.releases().keys();
+    // A node may run a version whose release was removed.
+    let versions: BTreeSet<&str> =
+        releases.chain(fleet.nodes().flat_map(|(_, node)| &node.running)).map(Version::as_str).collect();
+    let versions = Vec::from_iter(versions);
+    if !versions.is_empty() {
+        closed.extend([("version", &*versions), ("desired", &*versions)]);
     }
     Filter::parse(text, &FilterKeys { closed: &closed, ..KEYS })
 }
@@ -251,8 +261,12 @@ mod tests {
                 values.push(value.to_owned());
                 false
             });
-            assert!(values.iter().all(|value| NodeState::FILTER_VALUES.contains(&value.as_str())), "{values:?}");
-            assert_eq!(values.last().unwrap().replace('_', " "), word.label());
+            let current = values[0].as_str();
+            assert!(NodeState::FILTER_VALUES.contains(&current), "{values:?}");
+            assert_eq!(current.replace('_', " "), word.label());
+            let is_alias = |value: &String| NodeState::FILTER_ALIASES.contains(&value.as_str());
+            assert!(values[1..].iter().all(is_alias), "{values:?}");
+            assert_eq!(values.last().unwrap(), word.as_str());
         }
     }
 
@@ -287,6 +301,7 @@ mod tests {
             flavor: None,
             host_name: None,
             leaving: None,
+            created: None,
         };
         let machine: MachineRecord =
             serde_json::from_str(r#"{"driver":"local","phase":"booting","since":"2026-11-15T10:00:00Z"}"#).unwrap();

@@ -66,6 +66,7 @@ pub(crate) fn node_record(design: &Design, role: &Role, number: u32) -> NodeReco
         flavor: None,
         host_name: None,
         leaving: None,
+        created: None,
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::connect::{Session, is_retryable};
 use crate::failure::{Exit, Failure};
-use crate::output::{NONE, Table, Terminal};
+use crate::output::{NONE, Table, Terminal, count};
 use crate::process::Signals;
 use crate::variables::author;
 
@@ -101,7 +101,7 @@ pub(super) async fn run(
             running.spawn(run_node(session.clone(), node.clone(), request.clone()));
         }
         let failed = ended.values().filter(|run| run.result.exit() == Exit::No).count();
-        let counts = format!("{} of {total} nodes have run, {failed} failed", ended.len());
+        let counts = format!("{} of {} done, {failed} failed", ended.len(), count(total, "node"));
         terminal.notes.progress(format_args!("{counts}, {} running", running.len()));
         tokio::select! {
             joined = running.join_next() => match joined {

@@ -24,14 +24,14 @@ use crate::args::Globals;
 use crate::args::store::StoreArgs;
 use crate::connect::STATE_DIR;
 use crate::failure::{Exit, Failure};
-use crate::output::{LiveLines, Out, Terminal, age, node_table};
+use crate::output::{LiveLines, Out, Terminal, age, count, node_table};
 use crate::process::{Signals, log_to_file, state_dir};
 use crate::project;
 
 use self::fleet::LocalFleet;
 pub(super) use self::fleet::check_all_off;
 use self::fresh::forget_state;
-use self::take_over::ProjectFollower;
+use self::take_over::{ProjectFollower, TakeOverError};
 pub(super) use self::view::FleetTranscript;
 use self::watch::ProjectWatch;
 use crate::commands::fleet_progress::FleetProgress;
@@ -50,7 +50,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// With --watch it follows the files of the project. A save is checked and taken over: releases that are new or have changed are
 /// built and signed, and all nodes update to the last of them at once; a changed design is applied. A registered release never
 /// changes, so the version of saved content is a development version such as v1-dev.1a2b3c4d, with the digest of the content. A
-/// save with errors prints them and changes nothing.
+/// save with errors prints them and changes nothing. A save supersedes a rollout in progress, unless an operator has paused that
+/// rollout: then the update does not start.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -233,20 +234,23 @@ async fn show(
                         continue;
                     }
                 };
-                match follower.take_over(args, state, fleet, &mut terminal.notes).await {
+                let taken_over = follower.take_over(args, state, fleet, &mut terminal.notes).await;
+                let seconds = clock.now().duration_since(began).as_secs_f64();
+                match taken_over {
                     // After an error the operator expects an answer.
-                    Ok(None) if std::mem::take(&mut is_broken) => terminal.out.line("saved: no change"),
+                    Ok(None) if std::mem::take(&mut is_broken) => {
+                        terminal.out.line(format_args!("{seconds:6.1}s  saved: no change"));
+                    }
                     Ok(None) => {}
                     Ok(Some(text)) => {
                         is_broken = false;
-                        let seconds = clock.now().duration_since(began).as_secs_f64();
                         terminal.out.line(format_args!("{seconds:6.1}s  saved: {text}"));
                         (announced, timer) = (false, ProgressTimer::new(args));
                     }
-                    Err(failure) => {
+                    Err(TakeOverError { failure, effect }) => {
                         is_broken = true;
                         terminal.notes.failure(&failure);
-                        terminal.notes.note("nothing was changed: correct the files and save again");
+                        terminal.notes.note(effect);
                     }
                 }
             }
@@ -268,8 +272,8 @@ async fn next_save(follower: Option<&mut ProjectFollower>) -> Result<&mut Projec
 
 /// Prints the environment, its address, and the nodes that were removed.
 fn show_start(fleet: &LocalFleet, out: &mut Out) {
-    let nodes = staying(&fleet.rows()).count();
-    out.line(format_args!("environment {}: {nodes} nodes, version {}", fleet.env, fleet.current_version()));
+    let nodes = count(staying(&fleet.rows()).count(), "node");
+    out.line(format_args!("environment {}: {nodes}, version {}", fleet.env, fleet.current_version()));
     out.line(format_args!("API: {}", fleet.url));
     for node in &fleet.registered.nodes.removed {
         out.line(format_args!("{node} is no longer in the design, and was removed"));

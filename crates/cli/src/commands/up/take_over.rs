@@ -9,6 +9,7 @@ use std::path::Path;
 
 use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::release::ReleaseRecord;
+use muster_core::rollout::record::{PauseReason, RolloutPhase, RolloutRecord};
 use muster_server::{App, FleetChange, register_design};
 use muster_wire::design::DesignInput;
 use muster_wire::operator::TriggerUpdate;
@@ -82,7 +83,7 @@ impl ProjectFollower {
         state: &Path,
         fleet: &LocalFleet,
         notes: &mut Notes,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<String>, TakeOverError> {
         let mut project = project::load(&args.dir, Some(&fleet.env), None, 0, !args.no_validate, notes)?;
         let registered = registered(&fleet.app, &fleet.env);
         let (mut saved, mut contents) = (Vec::new(), BTreeMap::new());
@@ -102,15 +103,80 @@ impl ProjectFollower {
         let LoadedProject { registration, design: input, by, .. } = project;
         // A file that is half written may have no nodes.
         let registering = register_design(&fleet.app, &registration, input, false, &by);
-        let nodes = registering.await.map_err(registration_failure)?.nodes;
-        if let Some(SavedRelease { version, .. }) = saved.last() {
-            // The content of an earlier save has a lower serial.
-            let update = TriggerUpdate { version: version.clone(), allow_older: true, at_once: true, by: author() };
-            fleet.client.trigger(&fleet.env, &update).await.map_err(Failure::from)?;
-        }
+        let nodes = registering.await.map_err(|error| TakeOverError {
+            failure: registration_failure(error),
+            effect: "no node was updated; a new release may be registered: correct the files and save again".to_owned(),
+        })?;
         let is_new_design = design != self.design;
+        let mut text = describe(&saved, is_new_design.then_some(&nodes.nodes));
+        if let Some(SavedRelease { version, .. }) = saved.last() {
+            let (is_started, effect) = effect_on_rollout(active_rollout(&fleet.app, &fleet.env).as_ref(), version);
+            if is_started {
+                // The content of an earlier save has a lower serial.
+                let update = TriggerUpdate { version: version.clone(), allow_older: true, at_once: true, by: author() };
+                let triggered = fleet.client.trigger(&fleet.env, &update).await;
+                triggered.map_err(|error| TakeOverError::not_started(error.into(), &text, version))?;
+            }
+            effect.into_iter().for_each(|effect| text.push_str(&format!("; {effect}")));
+        }
         (self.contents, self.design) = (contents, design);
-        Ok(Some(describe(&saved, is_new_design.then_some(&nodes))))
+        Ok(Some(text))
+    }
+}
+
+/// A save that was not taken over, or not completely.
+#[derive(Debug)]
+pub(super) struct TakeOverError {
+    pub failure: Failure,
+    /// What was changed nevertheless, and what to do.
+    pub effect: String,
+}
+
+impl TakeOverError {
+    /// The update to a registered version did not start.
+    fn not_started(failure: Failure, registered: &str, version: &Version) -> Self {
+        let effect = format!(
+            "registered: {registered}; the update to {version} was not started: save again, or run `muster trigger-update \
+             {version} --at-once --allow-older`"
+        );
+        Self { failure, effect }
+    }
+}
+
+/// Errors before the registration.
+impl From<Failure> for TakeOverError {
+    fn from(failure: Failure) -> Self {
+        Self { failure, effect: "nothing was changed: correct the files and save again".to_owned() }
+    }
+}
+
+fn active_rollout(app: &App, env: &EnvName) -> Option<RolloutRecord> {
+    let fleets = app.view.fleets();
+    fleets.get(env)?.active_rollout_record().map(|(record, _)| record.clone())
+}
+
+/// Returns whether the update to a saved version starts, and its effect on the active rollout. The pause of an operator is
+/// kept. Any other rollout in progress is superseded.
+fn effect_on_rollout(active: Option<&RolloutRecord>, version: &Version) -> (bool, Option<String>) {
+    let Some(RolloutRecord { id, to, phase, at_once, .. }) = active else { return (true, None) };
+    match phase {
+        RolloutPhase::Paused { why: PauseReason::Operator { by, .. } } => {
+            let hold = format!(
+                "the update does not start: {by} has paused rollout {id} to {to}; continue with `muster rollout resume`, or \
+                 start with `muster trigger-update {version} --at-once --allow-older`"
+            );
+            (false, Some(hold))
+        }
+        // The update of an earlier save.
+        RolloutPhase::Running if *at_once => (true, None),
+        RolloutPhase::Running => (true, Some(format!("rollout {id} to {to}, which was in progress, is superseded"))),
+        RolloutPhase::Paused { .. } => {
+            (true, Some(format!("rollout {id} to {to}, which was paused after a problem, is superseded")))
+        }
+        RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::RolledBack { .. }
+        | RolloutPhase::Superseded { .. } => (true, None),
     }
 }
 
@@ -186,6 +252,39 @@ mod tests {
         assert_eq!(of("v2", "sha256:aaaaaaaaaaaa"), "v2-dev.aaaaaaaa", "its name is free for complete content");
         let long = "v".repeat(64);
         assert_eq!(of(&long, "sha256:bbbbbbbbcccc"), format!("{}-dev.bbbbbbbb", "v".repeat(51)));
+    }
+
+    #[test]
+    fn save_keeps_an_operators_pause_and_supersedes_other_rollouts() {
+        let rollout = |at_once: bool, phase: serde_json::Value| {
+            let mut record = serde_json::json!({
+                "id": 3, "request": "", "from": "v1", "to": "v2", "plan": "ab", "by": "jo", "at_once": at_once, "waves": [],
+                "started": Timestamp::UNIX_EPOCH, "phase_since": Timestamp::UNIX_EPOCH, "progress": Timestamp::UNIX_EPOCH,
+            });
+            record.as_object_mut().unwrap().extend(phase.as_object().unwrap().clone());
+            serde_json::from_value::<RolloutRecord>(record).unwrap()
+        };
+        let paused = |why: PauseReason| serde_json::to_value(RolloutPhase::Paused { why }).unwrap();
+        let phase = |phase: RolloutPhase| serde_json::to_value(phase).unwrap();
+        let by_operator = PauseReason::Operator { by: "ada".into(), reason: String::new(), over: None };
+        let gate = PauseReason::GateFailed { check: "http".into(), message: String::new() };
+        let effect = |record: Option<RolloutRecord>| effect_on_rollout(record.as_ref(), &version("v3"));
+        let superseded = |was| (true, Some(format!("rollout 3 to v2, which was {was}, is superseded")));
+        assert_eq!(effect(None), (true, None));
+        assert_eq!(effect(Some(rollout(true, phase(RolloutPhase::Running)))), (true, None));
+        assert_eq!(effect(Some(rollout(false, phase(RolloutPhase::Completed)))), (true, None));
+        assert_eq!(effect(Some(rollout(false, phase(RolloutPhase::Running)))), superseded("in progress"));
+        assert_eq!(effect(Some(rollout(false, paused(gate)))), superseded("paused after a problem"));
+        let (is_started, text) = effect(Some(rollout(false, paused(by_operator))));
+        assert!(!is_started && text.as_ref().unwrap().contains("ada has paused rollout 3 to v2"), "{text:?}");
+    }
+
+    #[test]
+    fn error_says_what_was_changed() {
+        let failure = || Failure::failed(anyhow::anyhow!("disk full"));
+        assert!(TakeOverError::from(failure()).effect.starts_with("nothing was changed"));
+        let effect = TakeOverError::not_started(failure(), "v2 again", &version("v2")).effect;
+        assert!(effect.starts_with("registered: v2 again; the update to v2 was not started"), "{effect}");
     }
 
     #[test]

@@ -36,6 +36,7 @@ const KEYS: FilterKeys<'static> = FilterKeys {
     fixed: &["kind", "name", "source", "file", "extends", "role", STATE],
     open: &["label."],
     closed: &[(STATE, &NodeState::FILTER_VALUES)],
+    aliases: &[(STATE, &NodeState::FILTER_ALIASES)],
 };
 /// State of the node that a document describes: the only key that is not part of the design.
 const STATE: &str = "state";

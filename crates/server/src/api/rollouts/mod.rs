@@ -11,7 +11,7 @@ use muster_core::fleet::{Fleet, Node};
 use muster_core::names::Version;
 use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::PauseReason;
+use muster_core::rollout::record::{PauseReason, RolloutRecord};
 use muster_core::txn::Revision;
 use muster_rollout::executor::{self, RollBackRollout, StartOutcome, StartedRollout};
 use muster_rollout::start::StartOptions;
@@ -76,12 +76,16 @@ pub(crate) fn unknown_rollout(id: RolloutId) -> ApiError {
     responses((status = 200, body = Page<RolloutRow>)))]
 pub(crate) async fn list_rollouts(
     State(reader): State<Reader>,
+    State(agents): State<Agents>,
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<RolloutRow>>, ApiError> {
+    let plan = status_response::deciding_plan(&reader, &scope.env).await;
     let (rows, revision) = scope.read(&reader, |fleet| {
+        let active = status_response::brief(&reader, &agents, fleet, plan.as_deref());
         let newest_first = fleet.rollouts().values().rev();
-        let rows: Vec<RolloutRow> = newest_first.map(|(record, _)| status_response::row(fleet, record)).collect();
+        let row = |(record, _): &(RolloutRecord, Revision)| status_response::row(fleet, record, active.as_ref());
+        let rows: Vec<RolloutRow> = newest_first.map(row).collect();
         (rows, fleet.revision)
     })?;
     Ok(Json(page.cut(rows, revision, |row: &RolloutRow| row.id.to_string())?))

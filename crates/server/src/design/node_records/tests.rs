@@ -30,6 +30,7 @@ fn record(position: u32) -> NodeRecord {
         flavor: None,
         host_name: None,
         leaving: None,
+        created: None,
     }
 }
 

@@ -119,6 +119,8 @@ async fn skipped_node_keeps_its_version() {
     assert!(matches!(&shown.hold, Some(Hold::Paused { node, .. }) if node.as_str() == "web3"), "{:?}", shown.hold);
     let status = fixture.rollout(id).await;
     assert!(status.holds.iter().any(|hold| matches!(hold, Hold::Paused { .. })), "{:?}", status.holds);
+    let history = client.rollouts(env).await.unwrap().items;
+    assert_eq!((status.counts.healthy, history[0].healthy), (3, 3), "the history counts as the status does");
 
     let unknown = fixture.try_command(id, RolloutVerb::Skip, &["web9"]).await.unwrap_err();
     assert_eq!(unknown.problem().unwrap().code, ProblemCode::UnknownNode);
