@@ -1,5 +1,6 @@
 //! Errors of a command: the message, the hints, and the exit code.
 
+use std::io;
 use std::process::ExitCode;
 
 use muster_wire::client::ClientError;
@@ -76,6 +77,19 @@ impl Failure {
 
     pub fn cannot_tell(error: impl Into<anyhow::Error>) -> Self {
         Self::new(Exit::CannotTell, error)
+    }
+
+    /// An error of a file or directory on the command line. One that does not exist, or is of the wrong kind, is a usage error.
+    pub fn argument(error: impl Into<anyhow::Error>) -> Self {
+        let error = error.into();
+        let is_usage = |cause: &(dyn std::error::Error + 'static)| {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            kind.is_some_and(|kind| {
+                matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
+            })
+        };
+        let exit = if error.chain().any(is_usage) { Exit::Usage } else { Exit::No };
+        Self::new(exit, error)
     }
 
     pub fn usage(message: impl Into<String>) -> Self {

@@ -22,7 +22,7 @@ use thiserror::Error;
 use crate::args::design::only_dirs;
 use crate::commands::design;
 use crate::commands::env::design_input;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::{Notes, unchecked_warning};
 use crate::validation;
 use crate::variables::{self, author};
@@ -60,7 +60,7 @@ pub(crate) fn load(
     validate: bool,
     notes: &mut Notes,
 ) -> Result<LoadedProject, Failure> {
-    let project = Project::open(dir).map_err(Failure::failed)?;
+    let project = Project::open(dir).map_err(|error| Failure::new(Exit::Usage, error))?;
     let accepted = project.environment(env.map(EnvName::as_str)).map_err(|error| match error {
         LoadEnvironmentError::Findings(findings) => Failure::failed(findings),
         error @ LoadEnvironmentError::Unknown { .. } => Failure::failed(error),
@@ -98,7 +98,14 @@ pub(crate) fn load(
     };
     let mut releases: Vec<(Version, ProjectRelease)> = Vec::new();
     for version in &versions {
-        let release = check_release(&project, version, validate, notes)?;
+        let unusable = || format!("cannot use release {version}");
+        // Every node would refuse it.
+        let release = ProjectRelease::check(project.release_dir(version)).with_context(unusable);
+        let release = release.map_err(Failure::failed)?;
+        if validate {
+            validate_release(&project, version, notes)
+                .map_err(|failure| Failure { error: failure.error.context(unusable()), ..failure })?;
+        }
         check_roles(version, &release, &environment, notes)?;
         releases.push((version.clone(), release));
     }
@@ -108,23 +115,11 @@ pub(crate) fn load(
     Ok(LoadedProject { registration, releases, design, by })
 }
 
-/// Checks what every node would refuse. `validate`: parse its files.
-pub(crate) fn check_release(
-    project: &Project,
-    version: &Version,
-    validate: bool,
-    notes: &mut Notes,
-) -> Result<ProjectRelease, Failure> {
-    let directory = project.release_dir(version);
-    let unusable = || format!("cannot use release {version}");
-    let release = ProjectRelease::check(directory.clone()).with_context(unusable).map_err(Failure::failed)?;
-    if validate {
-        let tree = ReleaseTree::read(&directory).map_err(Failure::failed)?;
-        let spec = muster_release::check(&tree).map_err(Failure::failed)?;
-        validation::validate_files(&tree, &spec, &variables::cache_dir(None), notes)
-            .map_err(|failure| Failure { error: failure.error.context(unusable()), ..failure })?;
-    }
-    Ok(release)
+/// Parses the files of a release.
+pub(crate) fn validate_release(project: &Project, version: &Version, notes: &mut Notes) -> Result<(), Failure> {
+    let tree = ReleaseTree::read(&project.release_dir(version)).map_err(Failure::failed)?;
+    let spec = muster_release::check(&tree).map_err(Failure::failed)?;
+    validation::validate_files(&tree, &spec, &variables::cache_dir(None), notes).map(drop)
 }
 
 /// Compares the roles of a release's checks with those of an environment.

@@ -376,7 +376,7 @@ fn retryable(fact: &NodeFacts<'_>) -> Result<(), &'static str> {
         Health::Failed { .. } => Ok(()),
         // A retry is pending already.
         Health::Waiting if fact.grant_at.is_some() => Ok(()),
-        Health::Waiting => Err("it is not granted yet"),
+        Health::Waiting => Err("it has not started yet"),
         Health::Moving { .. } => Err("it is being moved"),
         Health::Pending { .. } => Err("it waits for other nodes"),
         Health::Away { .. } => Err("it has been moved, and its agent is disconnected"),

@@ -79,12 +79,12 @@ pub enum StartRefused {
 
 fn describe_progress(sent: usize, validated: usize) -> String {
     let nodes = match sent {
-        0 => return "it has granted no node yet".to_owned(),
+        0 => return "it has started no node yet".to_owned(),
         1 => "1 node".to_owned(),
         _ => format!("{sent} nodes"),
     };
     let are = if validated == 1 { "is" } else { "are" };
-    format!("it has granted {nodes}, of which {validated} {are} validated")
+    format!("it has started {nodes}, of which {validated} {are} validated")
 }
 
 /// Starts a rollout. `plan_digest` names the blob with the plan.
@@ -183,7 +183,7 @@ fn validated_versions(fleet: &Fleet, undone: Option<RolloutId>) -> impl Iterator
     records.flat_map(move |record| {
         let target = is_complete(record).then_some(&record.to);
         let is_left = record.rolls_back.is_some() && undone != Some(record.id);
-        let from = record.from.as_ref().filter(|_| record.from_proved && !is_left);
+        let from = record.from.as_ref().filter(|_| record.from_validated && !is_left);
         [target, from].into_iter().flatten().map(|version| (record.id, version))
     })
 }
@@ -229,7 +229,7 @@ fn start_txn(
         id,
         request: starting.request,
         from: from.as_ref().map(|from| from.version.clone()),
-        from_proved: from.as_ref().is_some_and(|from| is_validated_by_all(fleet, &from.version)),
+        from_validated: from.as_ref().is_some_and(|from| is_validated_by_all(fleet, &from.version)),
         to: plan.to.clone(),
         plan: plan_digest.to_owned(),
         outcome: None,

@@ -24,15 +24,16 @@ pub struct DoctorFinding {
     pub subject: Option<String>,
     pub verdict: DoctorVerdict,
     /// Observation, as text.
-    pub seen: String,
+    #[serde(alias = "seen")]
+    pub detail: String,
     /// Recommended action, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
 impl DoctorFinding {
-    pub fn new(check: DoctorCheck, verdict: DoctorVerdict, seen: impl Into<String>) -> Self {
-        Self { check, subject: None, verdict, seen: seen.into(), advice: None }
+    pub fn new(check: DoctorCheck, verdict: DoctorVerdict, detail: impl Into<String>) -> Self {
+        Self { check, subject: None, verdict, detail: detail.into(), advice: None }
     }
 
     #[must_use]

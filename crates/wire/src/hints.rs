@@ -63,13 +63,13 @@ pub fn next_commands(situation: RolloutSituation<'_>) -> Vec<Hint> {
                 vec![hint("muster rollout resume", "continue despite the failures"), leave()]
             }
             PauseReason::Failures { .. } | PauseReason::NoRollbackTarget { .. } if failed > 0 => vec![
-                hint("muster rollout retry --failed", "grant the failed nodes again and continue"),
+                hint("muster rollout retry --failed", "start the failed nodes again and continue"),
                 hint("muster rollout skip NODE", "skip a node, then resume"),
                 hint("muster rollout resume", "continue despite the failures"),
                 leave(),
             ],
             PauseReason::NoProgress { .. } if !at_once && failed > 0 => vec![
-                hint("muster rollout retry --failed", "grant the failed nodes again and continue"),
+                hint("muster rollout retry --failed", "start the failed nodes again and continue"),
                 hint("muster rollout resume", "check again"),
                 leave(),
             ],

@@ -67,7 +67,8 @@ pub struct ReleaseRow {
     /// True if it is the environment's version.
     pub current: bool,
     /// Number of nodes that should run it.
-    pub wanted: usize,
+    #[serde(alias = "wanted")]
+    pub desired: usize,
     /// Number of nodes that have validated it.
     pub running: usize,
 }

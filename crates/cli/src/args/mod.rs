@@ -76,6 +76,7 @@ impl Cli {
 /// The commands with their help. The global options are described once, at the end of `muster --help`; the help of a command
 /// ends with their names. `width` is that of the help, if it is not that of the terminal.
 pub fn command(width: Option<usize>) -> clap::Command {
+    let width = width.or_else(terminal_width);
     let mut list = Globals::augment_args(clap::Command::new("globals").disable_help_flag(true));
     let mut command = Cli::command();
     if let Some(width) = width {
@@ -86,20 +87,55 @@ pub fn command(width: Option<usize>) -> clap::Command {
     let descriptions = list.help_template("{all-args}").render_help().to_string();
     let names = format!("Global options, as `muster --help` describes them:\n  {}", names.join("  "));
     let hide = |arg: clap::Arg| if arg.is_global_set() { arg.hide(true) } else { arg };
-    let command = command.mut_args(hide).mut_subcommands(|sub| with_footer(sub, &names));
-    append_help(command, descriptions.trim_end())
+    let command = command.mut_args(hide).mut_subcommands(|sub| with_footer(sub, &names, width));
+    append_help(command, descriptions.trim_end(), width)
 }
 
-fn with_footer(command: clap::Command, footer: &str) -> clap::Command {
-    append_help(command.mut_subcommands(|sub| with_footer(sub, footer)), footer)
+fn with_footer(command: clap::Command, footer: &str, width: Option<usize>) -> clap::Command {
+    append_help(command.mut_subcommands(|sub| with_footer(sub, footer, width)), footer, width)
 }
 
-fn append_help(command: clap::Command, text: &str) -> clap::Command {
+fn append_help(command: clap::Command, text: &str, width: Option<usize>) -> clap::Command {
     let help = match command.get_after_help() {
         Some(help) => format!("{help}\n\n{text}"),
         None => text.to_owned(),
     };
-    command.after_help(help)
+    let lines: Vec<String> =
+        help.lines().map(|line| width.map_or(line.to_owned(), |width| hang(line, width))).collect();
+    command.after_help(lines.join("\n"))
+}
+
+/// Widest help, as that of the parser.
+const HELP_WIDTH: usize = 100;
+
+/// Width of the help on a terminal; none elsewhere.
+fn terminal_width() -> Option<usize> {
+    let stdout = std::io::stdout();
+    let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|size| size.ws_col > 0)?;
+    Some(usize::from(size.ws_col).min(HELP_WIDTH))
+}
+
+/// Breaks a line of a list, such as "  64  the filter is invalid", below its text. The parser would continue it at the margin.
+fn hang(line: &str, width: usize) -> String {
+    let margin = line.len() - line.trim_start().len();
+    // The text of an entry begins after the last run of spaces.
+    let text = line.rfind("  ").map(|at| at + 2).filter(|at| *at > margin && at + HELP_WIDTH / 5 <= width);
+    let indent = text.unwrap_or(margin);
+    let (mut broken, mut rest, mut room) = (String::new(), line, width);
+    while rest.chars().count() > room {
+        let fits = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
+        // Not within the margin, which would never end.
+        let start = if broken.is_empty() { indent } else { 0 };
+        let within = if rest[fits..].starts_with(' ') { Some(fits) } else { rest[..fits].rfind(' ') };
+        let within = within.filter(|at| *at > start);
+        let Some(at) = within.or_else(|| rest[fits..].find(' ').map(|at| fits + at)) else { break };
+        broken.push_str(rest[..at].trim_end());
+        broken.push('\n');
+        broken.push_str(&" ".repeat(indent));
+        rest = rest[at..].trim_start();
+        room = width.saturating_sub(indent).max(1);
+    }
+    broken + rest
 }
 
 /// "-o/--output", "--env"
@@ -156,7 +192,7 @@ Terms of a FILTER are separated by spaces; a node must match all of them:
   key=a,b    has one of these values; * matches any text, as in name=web*
   key!=a,b   has none of these values, or is not set
   key, !key  is set; is not set
-Keys: name, role, state, reason, version, desired, liveness (connected or unreachable), active (true or false), phase,
+Keys: name, role, state, reason, version, desired, liveness (connected or unreachable), active (true or false), phase, \
 failure_domain, profile, and label.NAME. Quote a value with a space or a comma: 'label.owner=\"web team\"'."
     };
 }
@@ -179,4 +215,32 @@ pub(crate) fn duration_arg(text: &str) -> Result<SignedDuration, String> {
 pub(crate) fn node_or_host_arg(text: &str) -> Result<String, String> {
     let is_legal = NodeName::new(text).is_ok() || HostName::new(text).is_ok();
     if is_legal { Ok(text.to_owned()) } else { Err(format!("{}; or a host name", NodeName::RULE)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_in_help_are_broken_below_their_text() {
+        let code = "  1   the fleet could not start, or its nodes cannot become validated";
+        let expected = "  1   the fleet could not start, or its\n      nodes cannot become validated";
+        assert_eq!(hang(code, 40), expected);
+        assert_eq!(hang(code, 100), code);
+        let example = "  muster up examples/quickstart --once      start the fleet";
+        assert_eq!(
+            hang(example, 45),
+            "  muster up examples/quickstart --once\n  start the fleet",
+            "no room for the indent"
+        );
+        assert_eq!(hang("A host counts if its agent is connected.", 20), "A host counts if its\nagent is connected.");
+        for width in [40, 60, 80] {
+            for mut command in [command(Some(width)), command(Some(width)).find_subcommand("up").unwrap().clone()] {
+                let help = command.render_help().to_string();
+                let codes = help.split("Exit codes:\n").nth(1).unwrap();
+                let mut codes = codes.lines().take_while(|line| !line.is_empty());
+                assert!(codes.all(|line| line.starts_with("  ") && line.chars().count() <= width), "{width}: {help}");
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use muster_core::names::{EnvName, Version};
 use muster_design::project::{LoadEnvironmentError, Project};
+use muster_server::releases::project::{ProjectRelease, SourceError};
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -12,7 +13,7 @@ use crate::commands::design;
 use crate::commands::design::check::CheckReport;
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
-use crate::project::{check_release, check_roles};
+use crate::project::{check_roles, validate_release};
 
 /// Check a project: its design, its releases, and their Puppet code
 ///
@@ -59,8 +60,7 @@ pub(super) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Re
     design::warn_of_stray_documents(&dirs, &mut terminal.notes);
     let mut releases = Vec::new();
     for version in project.releases() {
-        let failures = check_one(&project, version, !args.no_validate, globals.env.as_ref(), terminal)?;
-        let problems = failures.iter().map(|failure| format!("{:#}", failure.error)).collect();
+        let problems = check_one(&project, version, !args.no_validate, globals.env.as_ref(), terminal)?;
         releases.push(ReleaseReport { version: version.clone(), problems });
     }
     let report = ProjectReport { design, releases };
@@ -80,19 +80,24 @@ pub(super) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Re
     Ok(Exit::yes_if(report.design.errors == 0 && broken == 0))
 }
 
-/// Checks a release for each environment, or for the chosen one. Environments with errors are reported with the design.
+/// Checks a release for each environment, or for the chosen one, and returns all problems. Environments with errors are
+/// reported with the design.
 fn check_one(
     project: &Project,
     version: &Version,
     validate: bool,
     only: Option<&EnvName>,
     terminal: &mut Terminal,
-) -> Result<Vec<Failure>, Failure> {
-    let release = match check_release(project, version, validate, &mut terminal.notes) {
+) -> Result<Vec<String>, Failure> {
+    let release = match ProjectRelease::check(project.release_dir(version)) {
         Ok(release) => release,
-        Err(failure) => return Ok(vec![failure]),
+        // The files can be parsed only with a valid release.yaml.
+        Err(error) => return Ok(vec![source_problem(error)]),
     };
     let mut failures = Vec::new();
+    if validate {
+        failures.extend(validate_release(project, version, &mut terminal.notes).err());
+    }
     for name in project.environments() {
         if only.is_some_and(|only| only.as_str() != name) {
             continue;
@@ -107,5 +112,21 @@ fn check_one(
             }
         }
     }
-    Ok(failures)
+    let subject = format!("release {version} ");
+    let problem = |failure: &Failure| {
+        let text = format!("{:#}", failure.error);
+        text.strip_prefix(&subject).map(str::to_owned).unwrap_or(text)
+    };
+    Ok(failures.iter().map(problem).collect())
+}
+
+/// The message without the directory, which the version names.
+fn source_problem(error: SourceError) -> String {
+    let error = match error {
+        SourceError::Check { source, .. } => anyhow::Error::new(source),
+        error @ (SourceError::Read { .. } | SourceError::Repositories { .. } | SourceError::Content { .. }) => {
+            anyhow::Error::new(error)
+        }
+    };
+    format!("{error:#}")
 }

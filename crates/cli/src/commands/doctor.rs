@@ -2,6 +2,7 @@
 
 use muster_server::doctor;
 use muster_wire::doctor::{DoctorFinding, DoctorReport, DoctorVerdict};
+use serde::Serialize;
 
 use crate::args::Globals;
 use crate::args::store::StoreArgs;
@@ -23,7 +24,7 @@ Exit codes:
 
 Examples:
   muster doctor
-  muster doctor -o json | jq '.findings[] | select(.verdict != \"ok\")'
+  muster doctor -o json | jq '.items[] | select(.verdict != \"ok\")'
   muster doctor --store etcd://10.0.0.1:2379,10.0.0.2:2379")]
 pub struct Args {
     #[command(flatten)]
@@ -35,8 +36,16 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         None => check_by_server(globals).await?,
         Some(_) => check_store(args, terminal).await?,
     };
-    terminal.out.answer(&examination, |out| show(&examination.findings, out));
+    let answer = DoctorAnswer { items: &examination.findings, now: examination.now };
+    terminal.out.answer(&answer, |out| show(&examination.findings, out));
     Ok(exit(&examination.findings))
+}
+
+/// The findings, as a list.
+#[derive(Debug, Serialize)]
+struct DoctorAnswer<'a> {
+    items: &'a [DoctorFinding],
+    now: jiff::Timestamp,
 }
 
 async fn check_by_server(globals: &Globals) -> Result<DoctorReport, Failure> {
@@ -73,13 +82,13 @@ fn exit(findings: &[DoctorFinding]) -> Exit {
 }
 
 fn show(findings: &[DoctorFinding], out: &mut Out) {
-    let mut table = Table::new(["CHECK", "VERDICT", "SUBJECT", "SEEN"]).color_column(1);
+    let mut table = Table::new(["CHECK", "VERDICT", "SUBJECT", "DETAIL"]).color_column(1);
     for finding in findings {
         table.row([
             finding.check.word().to_owned(),
             finding.verdict.word().to_owned(),
             finding.subject.clone().unwrap_or_default(),
-            finding.seen.clone(),
+            finding.detail.clone(),
         ]);
     }
     out.table(table);

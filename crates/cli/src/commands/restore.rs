@@ -38,6 +38,7 @@ Exit codes:
   0   success; with --check: the backup can be restored
   1   failure: the file or the backup is incomplete, the environment exists already, or the store failed
   2   unknown: the server cannot be reached or stopped answering; retry, which is safe
+  64  the file does not exist
 
 Examples:
   muster restore prod.backup --check
@@ -191,7 +192,7 @@ fn show(restored: &RestoreResponse, now: Timestamp, out: &mut Out) {
 
 fn open(path: &Path) -> Result<File, Failure> {
     if path.as_os_str() != "-" {
-        return File::open(path).with_context(|| format!("cannot read {}", path.display())).map_err(Failure::failed);
+        return File::open(path).with_context(|| format!("cannot read {}", path.display())).map_err(Failure::argument);
     }
     // The backup is read twice: first to verify it.
     let mut file = tempfile::tempfile().context("cannot create a temporary file").map_err(Failure::failed)?;

@@ -17,7 +17,7 @@ use super::rollout::{start, watch};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Starts a rollout with the strategy of the environment file; `muster rollout plan VERSION` shows the plan. The first version \
-of an environment, and --at-once, grant the version to every node in one transaction. A request for the current version \
+of an environment, and --at-once, start the version on every node in one transaction. A request for the current version \
 is a no-op. The answer has the revision of the change: with --min-revision another replica answers when it has seen that \
 revision, or with exit code 2 after a timeout.
 

@@ -180,7 +180,7 @@ struct VersionCheck {
     /// Number of nodes that have validated the version.
     nodes: usize,
     /// Other versions, and how many nodes run each.
-    unwanted: BTreeMap<Version, usize>,
+    other_versions: BTreeMap<Version, usize>,
     /// Nodes that have not validated any version.
     without: Vec<NodeName>,
     /// Nodes whose last validation does not count, with the reason.
@@ -231,7 +231,7 @@ fn evaluate(version: &Version, nodes: Page<NodeRow>, recorded: bool) -> VersionC
         version: version.clone(),
         single: wanted > 0 && running.is_empty() && not_counted.is_empty(),
         nodes: wanted,
-        unwanted: running,
+        other_versions: running,
         without,
         not_counted,
         revision: nodes.revision,
@@ -242,7 +242,7 @@ fn show(check: &VersionCheck, out: &mut Out) {
     let found = if check.nodes > 0 { format!("yes, on {}", count(check.nodes, "node")) } else { "no".into() };
     out.line(format_args!("Wanted version found: {found}"));
     let unwanted: Vec<String> =
-        check.unwanted.iter().map(|(version, nodes)| format!("{version} on {}", count(*nodes, "node"))).collect();
+        check.other_versions.iter().map(|(version, nodes)| format!("{version} on {}", count(*nodes, "node"))).collect();
     let unwanted = if unwanted.is_empty() { "none".to_owned() } else { unwanted.join(", ") };
     out.line(format_args!("Unwanted versions found: {unwanted}"));
 }

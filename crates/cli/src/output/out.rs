@@ -87,6 +87,17 @@ impl Out {
         }
     }
 
+    /// Writes a text after its label. On a terminal it is broken at spaces, and indented as far as the label is long.
+    pub fn labelled(&mut self, label: &str, text: impl fmt::Display) {
+        match self.width {
+            None => self.line(format_args!("{label}{text}")),
+            Some(width) => {
+                let lines = super::table::hanging(label, &text.to_string(), usize::from(width));
+                lines.into_iter().for_each(|(start, text)| self.line(format_args!("{start}{text}")));
+            }
+        }
+    }
+
     /// Writes text with its own line ends.
     pub fn text(&mut self, text: impl fmt::Display) {
         if let State::Open = self.state
@@ -243,6 +254,15 @@ mod tests {
                 assert_eq!(read, serde_json::json!({"schema": 1, "items": [name]}), "{format:?}");
             }
         }
+    }
+
+    #[test]
+    fn labelled_text_is_indented_on_a_terminal() {
+        let text = "unavailable at a time at most: db 1 of 3, web 2 of 10";
+        let lines = |width| Out::lines(width, |out| out.labelled("budget     ", text));
+        assert_eq!(lines(None), [format!("budget     {text}")]);
+        let narrow = ["budget     unavailable at a time at most: db", "           1 of 3, web 2 of 10"];
+        assert_eq!(lines(Some(45)), narrow);
     }
 
     #[test]

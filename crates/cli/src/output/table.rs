@@ -88,8 +88,7 @@ impl Table {
         table.lines().map(|line| color(line.trim_end(), span)).collect()
     }
 
-    /// One block for each row: its first cell, the other cells with their headings, and the last cell on lines of its own.
-    /// Empty cells are left out.
+    /// One block for each row: its cells with their headings, the last one on lines of its own. Empty cells are left out.
     fn blocks(self, width: usize) -> Vec<String> {
         let (last, colored) = (self.columns - 1, self.colored);
         let painted = |column: usize, cell: String| match colored {
@@ -102,10 +101,10 @@ impl Table {
             let (mut line, mut used) = (String::new(), 0);
             let shown = |cell: &str| !cell.is_empty() && cell != NONE;
             for (column, (cell, heading)) in cells.iter().zip(&self.headings).enumerate().take(last) {
-                if column > 0 && !shown(cell) {
+                if !shown(cell) {
                     continue;
                 }
-                let name = if column == 0 { String::new() } else { format!("{} ", heading.to_lowercase()) };
+                let name = format!("{} ", heading.to_lowercase());
                 let item = name.chars().count() + cell.chars().count();
                 if used > 0 && used + usize::from(GAP) + item > width {
                     lines.push(std::mem::take(&mut line));
@@ -116,13 +115,26 @@ impl Table {
                 used += gap + item;
             }
             lines.push(line);
-            if let Some(cell) = cells.get(last).filter(|cell| shown(cell)) {
-                let indented = wrapped(cell, width.saturating_sub(4)).into_iter();
-                lines.extend(indented.map(|text| format!("    {}", painted(last, text))));
+            if let Some((cell, heading)) = cells.get(last).zip(self.headings.get(last)).filter(|(cell, _)| shown(cell))
+            {
+                let name = format!("    {} ", heading.to_lowercase());
+                let indented = hanging(&name, cell, width).into_iter();
+                lines.extend(indented.map(|(start, text)| format!("{start}{}", painted(last, text))));
             }
         }
         lines
     }
+}
+
+/// Breaks a text into lines of this width: the first after `start`, the others indented as far. Without room for the indent
+/// they are indented by four.
+pub(super) fn hanging(start: &str, text: &str, width: usize) -> Vec<(String, String)> {
+    let length = start.chars().count();
+    let indent = if width >= length + usize::from(NARROWEST) { length } else { length.min(4) };
+    let lines = wrapped(text, width.saturating_sub(length).max(1));
+    let mut lines = lines.into_iter();
+    let first = lines.next().unwrap_or_default();
+    std::iter::once((start.to_owned(), first)).chain(lines.map(|line| (" ".repeat(indent), line))).collect()
 }
 
 /// Breaks a text into lines at its spaces. An empty text has none.
@@ -300,9 +312,10 @@ mod tests {
     #[test]
     fn rows_become_blocks_if_columns_do_not_fit() {
         insta::assert_snapshot!(text(nodes(), Some(40)), @r"
-        web1  state pending
-            waiting for role db: 0 of 1 active
-        k8s-node12_blue  state validated
+        node web1  state pending
+            why waiting for role db: 0 of 1
+                active
+        node k8s-node12_blue  state validated
         ");
     }
 

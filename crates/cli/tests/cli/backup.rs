@@ -146,7 +146,7 @@ async fn incomplete_backup_changes_nothing() {
     ");
     assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv1\n");
     let text = fleet.muster(&["restore", "/nowhere/x.backup"]).await;
-    assert!(text.starts_with("exit 1\n--- stderr\nerror: cannot read /nowhere/x.backup\n"), "{text}");
+    assert!(text.starts_with("exit 64\n--- stderr\nerror: cannot read /nowhere/x.backup\n"), "{text}");
     let text = fleet.muster(&["backup", "/nowhere/x.backup"]).await;
     assert!(text.starts_with("exit 1\n--- stderr\nerror: cannot write /nowhere/x.backup."), "{text}");
     let left: Vec<_> = std::fs::read_dir(fleet.machine.dir.path()).unwrap().collect();

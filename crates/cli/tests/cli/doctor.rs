@@ -45,7 +45,7 @@ async fn healthy_server_passes_all_checks() {
         insta::assert_snapshot!(cells(&text), @"
         exit 0
         --- stdout
-        CHECK | VERDICT | SUBJECT | SEEN
+        CHECK | VERDICT | SUBJECT | DETAIL
         store | ok | STORE answers; exclusive to this server, at revision N
         latency | ok | a read takes N ms
         store | ok | all checksums of its file match

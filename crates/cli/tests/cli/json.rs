@@ -57,6 +57,9 @@ async fn listing_columns_are_json_fields() {
         &["data", "set", "greeting", "hello", "--env", "quickstart"][..],
         &["pause", "--role", "db", "--reason", "disk swap", "--for", "2h", "--env", "quickstart"],
         &["env", "apply", "lab", "site", "--no-wait"],
+        &["trigger-update", "v2", "--at-once", "--env", "quickstart"],
+        &["key", "new"],
+        &["key", "trust", "release.key.pub", "--sign", "release.key", "--force", "--env", "quickstart"],
     ] {
         let done = fleet.muster(set_up).await;
         assert!(done.starts_with("exit 0\n"), "{done}");
@@ -71,8 +74,16 @@ async fn listing_columns_are_json_fields() {
         (&["runs"], "/items"),
         (&["services"], "/items"),
         (&["running-versions"], "/items"),
+        (&["key", "list"], "/items"),
+        (&["rollout", "history"], "/items"),
     ] {
         assert_columns_are_fields(&fleet, &[args, &quickstart].concat(), rows).await;
+    }
+    // Answers without a table.
+    for command in ["drift", "failures"] {
+        let shown = fleet.muster(&[&[command, "-o", "json"][..], &quickstart].concat()).await;
+        let answer: Value = serde_json::from_str(stdout(&shown)).unwrap();
+        assert!(answer["schema"] == 1 && answer["items"].is_array(), "{shown}");
     }
     for (args, rows) in [
         (&["env", "list"][..], "/items"),
@@ -81,7 +92,7 @@ async fn listing_columns_are_json_fields() {
         (&["item", "list", "--env", "lab"], "/items"),
         (&["design", "show", "site", "--list"], "/items"),
         (&["design", "explain"], "/items"),
-        (&["doctor"], "/findings"),
+        (&["doctor"], "/items"),
     ] {
         assert_columns_are_fields(&fleet, args, rows).await;
     }

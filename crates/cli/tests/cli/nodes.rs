@@ -131,7 +131,7 @@ async fn validated_node_shows_its_checks() {
     RUN    AGO  VERSION  RESULT     TOOK  CAUSES AND REASON
     run-1  3d   v1       validated  3.4s  agent started, version v1
 
-    CHECK  RESULT  TOOK  SAID
+    CHECK  RESULT  TOOK  MESSAGE
     port   passed  3ms   connected
 
     End of the log

@@ -26,10 +26,10 @@ async fn check_reports_all_problems_of_a_project() {
       |                      ^^^ expected an integer from 0 to 9999
 
     1 error
-    release v1: cannot use release v1: 1 file of the release cannot be parsed
+    release v1: 1 file of the release cannot be parsed
       data/common.yaml:2:1: while parsing a flow sequence, expected ',' or ']'
-    release v2: cannot use release v2: shop/releases/v2 cannot be used: release.yaml:1:10: unknown variant `scrip`, expected one of puppet, script at line 1, column 10
-    release v3: cannot use release v3: shop/releases/v3 cannot be used: release.yaml:2: it names "apply", which is not in the release
+    release v2: release.yaml:1:10: unknown variant `scrip`, expected one of puppet, script at line 1, column 10
+    release v3: release.yaml:2: it names "apply", which is not in the release
     --- stderr
     warning: shop/hardware/acme.yaml is not read: the documents of a project are in design/ and environments/, or in the directories that muster.yaml lists
     warning: puppet is not installed: 2 manifests were not validated
@@ -51,4 +51,19 @@ async fn up_refuses_checks_for_unknown_roles() {
     hint: correct `roles` of the checks in release.yaml; the roles are web
     ");
     assert!(!machine.path("elsewhere/state/nodes").exists());
+
+    // A file that cannot be parsed does not hide the other problem.
+    machine.run(&["init", "shop"]).await;
+    let release = machine.path("elsewhere/shop/releases/v1");
+    write(&release.join("data/common.yaml"), "app::greeting: [Hello\n");
+    let spec = std::fs::read_to_string(release.join("release.yaml")).unwrap();
+    write(&release.join("release.yaml"), &spec.replace("roles: [app]", "roles: [wbe]"));
+    let checked = machine.run(&["check", "shop"]).await;
+    let problems: Vec<&str> = checked.lines().filter(|line| line.starts_with("release v1: ")).collect();
+    assert_eq!(problems[0], "release v1: 1 file of the release cannot be parsed", "{checked}");
+    assert!(problems[1].starts_with("release v1: has a check for role wbe, which the environment shop"), "{checked}");
+    for args in [&["check", "nowhere"][..], &["up", "nowhere"], &["key", "show", "nowhere"], &["restore", "nowhere"]] {
+        let missing = machine.run(args).await;
+        assert!(missing.starts_with("exit 64\n"), "{args:?}: {missing}");
+    }
 }

@@ -236,7 +236,7 @@ async fn failed_canary_pauses_the_rollout() {
     failed: web2: its run failed: Package[nova]: no such version (manifests/site.pp:12)
 
     next: muster node show web2              its failed run, checks and errors
-    next: muster rollout retry --failed      grant the failed nodes again and continue
+    next: muster rollout retry --failed      start the failed nodes again and continue
     next: muster rollout skip NODE           skip a node, then resume
     next: muster rollout resume              continue despite the failures
     next: muster rollout rollback            roll back to v2
@@ -273,7 +273,7 @@ async fn failed_canary_pauses_the_rollout() {
     snapshot!(fleet.muster(&["rollout", "history"]).await, @"
     exit 0
     --- stdout
-    ID  FROM  TO  PHASE      STARTED  TOOK  HEALTHY  BY       WHY
+    ID  FROM  TO  PHASE      STARTED  TOOK  HEALTHY  BY       NOTE
     2   v2    v1  completed  5d       0ms   4        jo@desk
     1   v1    v2  completed  5d       0ms   4        unknown  at once
     ");
@@ -345,7 +345,7 @@ async fn rollout_waits_for_promotion() {
     snapshot!(fleet.muster(&["rollout", "start", "v2", "--strategy", "quick.yaml"]).await, @"
     exit 1
     --- stderr
-    error: rollout 1 to v2 is running: it has granted 1 node, of which 1 is validated; end it with `muster rollout abort`, or replace it with --supersede
+    error: rollout 1 to v2 is running: it has started 1 node, of which 1 is validated; end it with `muster rollout abort`, or replace it with --supersede
     ");
     snapshot!(fleet.muster(&["rollout", "promote"]).await, @"
     exit 0
@@ -385,7 +385,7 @@ async fn operator_pauses_and_resumes() {
     snapshot!(fleet.muster(&["rollout", "pause", "--reason", "lunch"]).await, @"
     exit 0
     --- stdout
-    rollout 1 is paused: no more nodes are granted the version (revision N)
+    rollout 1 is paused: no more nodes start the version (revision N)
     --- stderr
     note: continue with `muster rollout resume`, or revert with `muster rollout rollback`
     ");
@@ -437,7 +437,7 @@ async fn aborted_rollout_is_rolled_back() {
     exit 0
     --- stdout
     rollout 2 is aborted (revision N)
-      1 of 4 nodes was granted v1 and keeps it; 3 stay at v2
+      1 of 4 nodes has started v1 and keeps it; 3 stay at v2
     --- stderr
     note: revert them with `muster rollout rollback`; start another rollout with `muster rollout start VERSION`
     ");
@@ -445,7 +445,7 @@ async fn aborted_rollout_is_rolled_back() {
     exit 0
     --- stdout
     rollout 2 was aborted already
-      1 of 4 nodes was granted v1 and keeps it; 3 stay at v2
+      1 of 4 nodes has started v1 and keeps it; 3 stay at v2
     --- stderr
     note: revert them with `muster rollout rollback`; start another rollout with `muster rollout start VERSION`
     ");

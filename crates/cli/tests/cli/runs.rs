@@ -148,7 +148,7 @@ async fn all_errors_of_failed_runs_are_listed() {
     RUN    AGO  VERSION  RESULT         TOOK  CAUSES AND REASON
     run-1  3d   v1       checks failed  3.4s  agent started, version v1 → check greets: http://127.77.0.1/ answered 500, expected a success; it said: out of memory
 
-    CHECK   RESULT  TOOK  SAID
+    CHECK   RESULT  TOOK  MESSAGE
     greets  failed  20ms  http://127.77.0.1/ answered 500, expected a success; it said: out of memory
 
     End of the log

@@ -199,7 +199,7 @@ async fn single_version_excludes_other_versions() {
       "version": "v1",
       "single": false,
       "nodes": 3,
-      "unwanted": {
+      "other_versions": {
         "v2": 1
       },
       "without": [],

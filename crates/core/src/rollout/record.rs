@@ -73,8 +73,8 @@ pub struct RolloutRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
     /// Every node had validated `from` when this rollout started. It can be rolled back to then.
-    #[serde(default)]
-    pub from_proved: bool,
+    #[serde(default, alias = "from_proved")]
+    pub from_validated: bool,
     pub to: Version,
     /// Digest of the blob with the plan.
     pub plan: String,
@@ -503,7 +503,7 @@ mod tests {
                 id: RolloutId(7),
                 request: "r".into(),
                 from: None,
-                from_proved: false,
+                from_validated: false,
                 to: Version::new("v2").unwrap(),
                 plan: "sha256:0".into(),
                 outcome: Some("sha256:1".into()),

@@ -56,7 +56,7 @@ pub enum StrategyError {
     #[error("gate check {check} could take {longest:#}: at most 720h are allowed for all attempts together")]
     CheckNeverEnds { check: usize, longest: SignedDuration },
     #[error(
-        "window {number} of the strategy (from {} to {}, {}) never opens, and nothing would be granted: correct its \
+        "window {number} of the strategy (from {} to {}, {}) never opens, and no node would start: correct its \
          days, times or time zone",
         window.from.strftime("%H:%M"), window.to.strftime("%H:%M"), window.tz
     )]

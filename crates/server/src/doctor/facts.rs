@@ -317,7 +317,7 @@ pub(super) mod tests {
         let line = |finding: muster_wire::doctor::DoctorFinding| {
             let subject = finding.subject.map(|subject| format!(" {subject}")).unwrap_or_default();
             let advice = finding.advice.map(|advice| format!(" → {advice}")).unwrap_or_default();
-            format!("{}{subject} {}: {}{advice}", finding.check.word(), finding.verdict.word(), finding.seen)
+            format!("{}{subject} {}: {}{advice}", finding.check.word(), finding.verdict.word(), finding.detail)
         };
         findings.into_iter().map(line).collect()
     }

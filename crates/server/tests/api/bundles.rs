@@ -143,7 +143,7 @@ async fn bundle_of_another_length_is_not_sent() {
     let failures = async || {
         let findings = fixture.client.doctor().await.unwrap().findings;
         let failed = findings.into_iter().filter(|finding| finding.verdict == DoctorVerdict::Failed);
-        failed.map(|finding| finding.seen).collect::<Vec<_>>()
+        failed.map(|finding| finding.detail).collect::<Vec<_>>()
     };
     assert_eq!(failures().await, [""; 0]);
     for (content, finding) in [("v", "v1 is damaged (1 bytes, its record says 2)"), ("v0", "does not match its digest")]

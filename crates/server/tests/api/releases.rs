@@ -66,7 +66,7 @@ async fn release_is_pushed_shown_and_downloaded() {
 
     let rows = fixture.client.releases(&fixture.env).await.unwrap().items;
     let rows: Vec<(&str, u64, bool, usize)> =
-        rows.iter().map(|row| (row.version.as_str(), row.serial, row.current, row.wanted)).collect();
+        rows.iter().map(|row| (row.version.as_str(), row.serial, row.current, row.desired)).collect();
     assert_eq!(rows, [("v3", 3, false, 0), ("v2", 2, false, 0), ("v1", 1, true, 1)]);
 
     let detail = fixture.client.release(&fixture.env, &version("v3")).await.unwrap();

@@ -77,7 +77,7 @@ async fn second_agent_of_a_node_is_refused_and_shown() {
     for replica in [&a, &b] {
         assert!(replica.client.node(&env(), "web1").await.unwrap().refused_agent.is_some());
         let findings = replica.client.doctor().await.unwrap().findings;
-        let found = findings.iter().filter(|finding| finding.seen.starts_with("web1: another agent with the name"));
+        let found = findings.iter().filter(|finding| finding.detail.starts_with("web1: another agent with the name"));
         assert_eq!(found.count(), 1, "{findings:?}");
     }
 

@@ -167,7 +167,7 @@ async fn replica_with_another_token_is_reported() {
     let b = cluster.start_with_token(cluster.store.clone(), cluster.blobs(), other).await.unwrap();
     a.sees("both", |fleet| fleet.replicas().len() == 2).await;
     let report = a.client.doctor().await.unwrap();
-    let refused = report.findings.iter().find(|finding| finding.seen.ends_with("refuses the token of this replica"));
+    let refused = report.findings.iter().find(|finding| finding.detail.ends_with("refuses the token of this replica"));
     let advice = refused.and_then(|finding| finding.advice.as_deref()).unwrap_or_default();
     assert!(advice.starts_with("give all replicas the same token"), "{report:?}");
     a.stop().await;

@@ -214,7 +214,6 @@ fn note_unconverged(convergence: &Convergence, notes: &mut Notes) {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 struct Convergence {
     /// All nodes have converged.
-    #[serde(rename = "there")]
     converged: bool,
     /// Nodes that are not validated yet.
     missing: Vec<NodeRow>,

@@ -28,6 +28,7 @@ Exit codes:
   0   written, or unchanged
   1   refused: the documents have errors, which are printed, or a conflict
   2   unknown: retry, which is safe
+  64  the file does not exist
 
 Examples:
   muster item put -f network.yaml --message 'a larger MTU'
@@ -114,7 +115,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     } else {
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
-    text.map_err(Failure::failed)
+    text.map_err(Failure::argument)
 }
 
 /// A document, with its text and its position in the file.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use muster_core::names::NameError;
 use muster_core::release::manifest::{KeyId, PublicKey};
 use muster_release::key::read_public;
+use muster_wire::release::TrustResponse;
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -35,21 +36,23 @@ Exit codes:
 
 Examples:
   muster key list
-  muster key list -o json | jq -r '.list.keys[]'")]
+  muster key list -o json | jq -r '.items[].public'")]
 pub struct ListArgs {}
 
 pub(super) async fn list(_: &ListArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     let trust = session.map_err(session.client().trust(&session.env).await)?;
-    terminal.out.answer(&trust, |out| match &trust.list {
+    let items = trust.list.iter().flat_map(|list| &list.keys).map(KeyInfo::new).collect();
+    let listing = KeyListing { items, trust };
+    terminal.out.answer(&listing, |out| match &listing.trust.list {
         None => out.line(format_args!(
             "{} has no list of trusted keys: each node trusts the keys of its configuration",
             session.env
         )),
         Some(list) => {
-            let mut table = Table::new(["KEY", "PUBLIC"]);
-            for key in &list.keys {
-                table.row([key.id().to_string(), key.to_string()]);
+            let mut table = Table::new(["ID", "PUBLIC"]);
+            for KeyInfo { id, public } in &listing.items {
+                table.row([id.to_string(), public.to_string()]);
             }
             out.table(table);
             out.gap();
@@ -59,14 +62,23 @@ pub(super) async fn list(_: &ListArgs, globals: &Globals, terminal: &mut Termina
     Ok(Exit::Yes)
 }
 
+/// The trusted keys, and the signed list of them.
+#[derive(Debug, Serialize)]
+struct KeyListing {
+    items: Vec<KeyInfo>,
+    #[serde(flatten)]
+    trust: TrustResponse,
+}
+
 /// Show the public key and the id of a key file; never the private key
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Signatures and messages name a key by its id: the first 16 hex digits of the SHA-256 of the public key.
 
 Exit codes:
-  0  success
-  1  the file is not a key, or cannot be read
+  0   success
+  1   the file is not a key, or cannot be read
+  64  the file does not exist
 
 Examples:
   muster key show release.key
@@ -78,7 +90,7 @@ pub struct ShowArgs {
 }
 
 pub(super) fn show(args: &ShowArgs, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let key = KeyInfo::new(&read_public(&args.file).map_err(Failure::failed)?);
+    let key = KeyInfo::new(&read_public(&args.file).map_err(Failure::argument)?);
     terminal.out.answer(&key, |out| {
         out.line(format_args!("key id      {}", key.id));
         out.line(format_args!("public key  {}", key.public));

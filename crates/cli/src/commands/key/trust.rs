@@ -27,9 +27,9 @@ trust: one of them is enough for the node to accept the newest list.
 
 Exit codes:
   0   success
-  1   refused, or a file cannot be read
+  1   refused, or a file is not a key
   2   unknown: the server cannot be reached or stopped answering; retry, which is safe
-  64  a key is invalid, or the list would be empty
+  64  a key is invalid, its file does not exist, or the list would be empty
 
 Examples:
   muster key trust new.key.pub --sign old.key
@@ -53,7 +53,7 @@ pub struct Args {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let new = args.new.iter().map(|key| public_key_arg(key)).collect::<Result<Vec<_>, _>>()?;
     let signers = args.sign.iter().map(|path| SigningKey::read(path)).collect::<Result<Vec<_>, _>>();
-    let signers = signers.map_err(Failure::failed)?;
+    let signers = signers.map_err(Failure::argument)?;
     let session = Session::open(globals).await?;
     let before = session.map_err(session.client().trust(&session.env).await)?.list;
     let (serial, keys) = match before {

@@ -266,7 +266,7 @@ fn checks(run: Option<&RunDetail>, out: &mut Out) {
         return;
     }
     out.gap();
-    let mut table = Table::new(["CHECK", "RESULT", "TOOK", "SAID"]).color_column(1);
+    let mut table = Table::new(["CHECK", "RESULT", "TOOK", "MESSAGE"]).color_column(1);
     for check in checks {
         let verdict = match check.verdict {
             Verdict::Passed => "passed",

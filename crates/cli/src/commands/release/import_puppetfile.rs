@@ -30,7 +30,8 @@ MUSTER_GIT_MIRROR names a git mirror.
 
 Exit codes:
   0   success
-  1   the Puppetfile cannot be read, or a module cannot be fetched; all problems are printed
+  1   the Puppetfile cannot be parsed, or a module cannot be fetched; all problems are printed
+  64  the Puppetfile does not exist
 
 Examples:
   muster release import-puppetfile
@@ -77,7 +78,7 @@ pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Re
     // A directory stands for its Puppetfile.
     let file = if args.file.is_dir() { args.file.join("Puppetfile") } else { args.file.clone() };
     let text = fs::read_to_string(&file).map_err(|error| {
-        Failure::failed(anyhow::Error::new(error).context(format!("cannot read {}", file.display())))
+        Failure::argument(anyhow::Error::new(error).context(format!("cannot read {}", file.display())))
     })?;
     let puppetfile = Puppetfile::parse(&text).map_err(Failure::failed)?;
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -29,9 +29,9 @@ pub(in crate::commands) async fn run(_: &Args, globals: &Globals, terminal: &mut
     terminal.out.answer(&page, |out| {
         let mut table = Table::new(["VERSION", "SERIAL", "SIZE", "PUSHED", "BY", "SIGNED BY", "RUNNING"]);
         for row in &page.items {
-            let ReleaseRow { version, serial, pushed, by, running, wanted, .. } = row;
+            let ReleaseRow { version, serial, pushed, by, running, desired, .. } = row;
             let mark = if row.current { "*" } else { "" };
-            let nodes = if row.current { format!("{running} of {wanted}") } else { running.to_string() };
+            let nodes = if row.current { format!("{running} of {desired}") } else { running.to_string() };
             table.row([
                 format!("{version}{mark}"),
                 serial.to_string(),

@@ -38,7 +38,7 @@ Exit codes:
   0   success
   1   a release is invalid or was refused; the reason is printed
   2   unknown: the server cannot be reached or stopped answering; retry, which is safe
-  64  a directory has no version, or there is no key to sign with
+  64  a file does not exist, a directory has no version, or there is no key to sign with
 
 Examples:
   muster release push built/v2.release.json
@@ -127,7 +127,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
 }
 
 fn find(file: &Path) -> Result<(PathBuf, LocatedManifest), Failure> {
-    let found = release_files::find(file).map_err(Failure::failed)?;
+    let found = release_files::find(file).map_err(Failure::argument)?;
     match found.signed {
         Some(signed) => Ok((found.bundle, signed)),
         None => {

@@ -45,7 +45,7 @@ fn show(detail: &ReleaseDetail, out: &mut Out) {
         Some(SignatureTrust::Not(why)) => format!("no: {why}"),
         None => "the environment has no list of trusted keys: nodes verify with their own keys".to_owned(),
     };
-    let nodes = if row.current { format!("{} of {}", row.running, row.wanted) } else { row.running.to_string() };
+    let nodes = if row.current { format!("{} of {}", row.running, row.desired) } else { row.running.to_string() };
     let lines = [
         ("version", Some(row.version.to_string())),
         ("env", detail.signed.read().ok().map(|manifest| manifest.env.to_string())),

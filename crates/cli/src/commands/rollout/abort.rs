@@ -16,7 +16,7 @@ use super::{RolloutArg, send};
 /// End a rollout: nodes keep their versions
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Nodes that were granted the version keep it; all others keep their previous version. `muster rollout rollback` reverts the \
+Nodes that have started the version keep it; all others keep their previous version. `muster rollout rollback` reverts the \
 updated nodes, also after an abort. Aborting twice is a no-op.
 
 Exit codes:

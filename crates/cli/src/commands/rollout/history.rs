@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 use muster_core::rollout::record::RolloutPhase;
+use muster_core::txn::Revision;
 use muster_wire::rollout::RolloutRow;
+use serde::Serialize;
 
 use crate::args::Globals;
 use crate::connect::Session;
@@ -35,13 +37,15 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let older = page.items.len().saturating_sub(args.limit);
     page.items.truncate(args.limit);
     let now = terminal.now;
-    terminal.out.answer(&page, |out| {
-        if page.items.is_empty() {
+    let rows = page.items.iter().map(|row| HistoryRow { row, note: note(row) }).collect();
+    let history = History { items: rows, next: &page.next, revision: page.revision };
+    terminal.out.answer(&history, |out| {
+        if history.items.is_empty() {
             return;
         }
         let mut table =
-            Table::new(["ID", "FROM", "TO", "PHASE", "STARTED", "TOOK", "HEALTHY", "BY", "WHY"]).color_column(3);
-        page.items.iter().for_each(|row| table.row(cells(row, now)));
+            Table::new(["ID", "FROM", "TO", "PHASE", "STARTED", "TOOK", "HEALTHY", "BY", "NOTE"]).color_column(3);
+        history.items.iter().for_each(|row| table.row(cells(row, now)));
         out.table(table);
     });
     match (page.items.len(), older) {
@@ -52,7 +56,23 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     Ok(Exit::Yes)
 }
 
-fn cells(row: &RolloutRow, now: Timestamp) -> [String; 9] {
+#[derive(Debug, Serialize)]
+struct History<'a> {
+    items: Vec<HistoryRow<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: &'a Option<String>,
+    revision: Revision,
+}
+
+#[derive(Debug, Serialize)]
+struct HistoryRow<'a> {
+    #[serde(flatten)]
+    row: &'a RolloutRow,
+    /// Its kind, and the reason of its phase.
+    note: String,
+}
+
+fn cells(HistoryRow { row, note }: &HistoryRow<'_>, now: Timestamp) -> [String; 9] {
     let took = match row.phase.is_open() {
         true => String::new(),
         false => duration(row.phase_since.duration_since(row.started)),
@@ -67,11 +87,11 @@ fn cells(row: &RolloutRow, now: Timestamp) -> [String; 9] {
         took,
         row.healthy.to_string(),
         row.by.clone(),
-        reason(row),
+        note.clone(),
     ]
 }
 
-fn reason(row: &RolloutRow) -> String {
+fn note(row: &RolloutRow) -> String {
     let phase = match &row.phase {
         RolloutPhase::Running | RolloutPhase::Completed => String::new(),
         RolloutPhase::Paused { why } => pause_reason(why),

@@ -1,4 +1,4 @@
-//! `muster rollout pause` and `muster rollout resume`: stop and continue the granting of a rollout.
+//! `muster rollout pause` and `muster rollout resume`: stop and continue a rollout.
 
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_wire::client::RolloutVerb;
@@ -12,10 +12,10 @@ use crate::variables::author;
 
 use super::{RolloutArg, send};
 
-/// Pause a rollout: no node is granted the version until it is resumed
+/// Pause a rollout: no node starts the version until it is resumed
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Once the command has returned, no more nodes are granted the version. Nodes that were granted it before continue. Pausing \
+Once the command has returned, no more nodes start the version. Nodes that have started it continue. Pausing \
 twice is a no-op.
 
 Exit codes:
@@ -64,9 +64,7 @@ pub(in crate::commands) async fn pause(
     terminal.out.answer(&done, |out| match (done.changed, &done.phase) {
         (true, _) => {
             let (id, revision) = (done.id, done.revision);
-            out.line(format_args!(
-                "rollout {id} is paused: no more nodes are granted the version (revision {revision})"
-            ));
+            out.line(format_args!("rollout {id} is paused: no more nodes start the version (revision {revision})"));
         }
         (false, RolloutPhase::Paused { why: PauseReason::Operator { .. } }) => {
             out.line(format_args!("rollout {} was paused already", done.id));

@@ -93,7 +93,7 @@ pub(super) fn write_plan(path: &Path, plan: &RolloutPlan) -> Result<(), Failure>
 /// Reads a plan, as `--out` writes it or as `-o json` and `-o yaml` print it.
 pub(super) fn read_plan(path: &Path) -> Result<RolloutPlan, Failure> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-    let text = text.map_err(Failure::failed)?;
+    let text = text.map_err(Failure::argument)?;
     let read = if text.trim_start().starts_with('{') {
         serde_json::from_str::<RolloutPlan>(&text).map_err(anyhow::Error::new)
     } else {

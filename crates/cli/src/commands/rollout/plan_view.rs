@@ -70,8 +70,8 @@ fn about(plan: &RolloutPlan) -> String {
 
 fn show_at_once(plan: &RolloutPlan, listing: NodeListing, out: &mut Out) {
     let nodes: Vec<&NodeName> = plan.nodes().map(|node| &node.node).collect();
-    out.line(format_args!("  {}", labels::names(nodes.into_iter(), listing.all)));
-    out.line("All nodes are granted the version in one transaction, without waves, budgets and gates.");
+    out.labelled("  ", labels::names(nodes.into_iter(), listing.all));
+    out.labelled("", "All nodes start the version in one transaction, without waves, budgets and gates.");
 }
 
 fn show_wave(plan: &RolloutPlan, index: usize, wave: &PlannedWave, listing: NodeListing, out: &mut Out) {
@@ -82,7 +82,7 @@ fn show_wave(plan: &RolloutPlan, index: usize, wave: &PlannedWave, listing: Node
     let stage = if stages > 1 { format!(", stage {} of {stages}", wave.stage) } else { String::new() };
     let (number, nodes) = (index + 1, roles.join(", "));
     out.line(format_args!("wave {number}{stage}: {nodes}{}", then(wave, number == plan.waves.len())));
-    out.line(format_args!("  {}", nodes_of(wave, listing)));
+    out.labelled("  ", nodes_of(wave, listing));
 }
 
 /// The steps after the nodes of a wave are healthy.
@@ -112,7 +112,7 @@ fn nodes_of(wave: &PlannedWave, listing: NodeListing) -> String {
 
 fn show_conditions(plan: &RolloutPlan, opening: Option<Timestamp>, out: &mut Out) {
     let strategy = &plan.strategy;
-    let mut fact = |name: &str, text: String| out.line(format_args!("{name:<10} {text}"));
+    let mut fact = |name: &str, text: String| out.labelled(&format!("{name:<10} "), text);
     fact("budget", budget(plan));
     fact("gate", labels::gate(strategy));
     fact("failures", labels::failures(strategy, plan.node_count()));
@@ -256,7 +256,7 @@ mod tests {
         prod, v3: 21 nodes, all at once
 
           db1, db2, web3, web2, web4, web5, web6, web7, web8, web9, … 11 more
-        All nodes are granted the version in one transaction, without waves, budgets and gates.
+        All nodes start the version in one transaction, without waves, budgets and gates.
         ");
         let nothing = RolloutPlan { waves: Vec::new(), unhealthy: Vec::new(), ..plan() };
         insta::assert_snapshot!(short(nothing), @"

@@ -1,4 +1,4 @@
-//! `muster rollout retry`: grants the version to failed nodes again.
+//! `muster rollout retry`: starts the version on failed nodes again.
 
 use muster_wire::client::RolloutVerb;
 use muster_wire::rollout::OperateRequest;
@@ -11,14 +11,14 @@ use crate::variables::author;
 
 use super::{RolloutArg, labels, note_if_paused, send};
 
-/// Grant the version to failed nodes again
+/// Start the version on failed nodes again
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Each node gets a new grant with a new deadline. A rollout that was paused because of failures or missing progress is \
+Each node starts again, with a new deadline. A rollout that was paused because of failures or missing progress is \
 resumed; one that an operator has paused stays paused.
 
 Exit codes:
-  0   granted
+  0   started again
   1   refused: there is no rollout, it has ended, the node does not exist, or has not failed
   2   unknown: retry, which is safe
 

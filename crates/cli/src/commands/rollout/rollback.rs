@@ -15,7 +15,7 @@ use super::{RolloutArg, retry_until_answered, watch};
 /// Roll back to the last version that the whole fleet has validated
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A rollback is a rollout of its own, with the same budgets: nodes that were granted the version are reverted, skipped nodes \
+A rollback is a rollout of its own, with the same budgets: nodes that have started the version are reverted, skipped nodes \
 keep theirs. It has one wave per stage, and pauses if nodes fail. Without --id a rollback is not rolled back itself: the \
 command has no effect when it is used twice.
 
@@ -83,7 +83,7 @@ fn summarize(old: &RolloutRecord, back: &RolloutStatus) -> Vec<String> {
         _ => format!("{moves} of {all} are reverted to {to}{suffix}"),
     };
     let kept = |UnmovedNode { node, version, granted_by }: &UnmovedNode| match granted_by {
-        Some(by) => format!("{node} keeps {version} (granted by rollout {by})"),
+        Some(by) => format!("{node} keeps {version} (started by rollout {by})"),
         None => format!("{node} keeps {version} (skipped)"),
     };
     let named = u32::try_from(back.left_alone.len()).unwrap_or(u32::MAX);
@@ -133,7 +133,7 @@ mod tests {
         let expected = [
             "1 of 4 nodes is reverted to v2",
             "web1 keeps v3 (skipped)",
-            "web2 keeps v3 (granted by rollout 5)",
+            "web2 keeps v3 (started by rollout 5)",
             "… and 1 more keep their versions",
         ];
         assert_eq!(summarize(&old, &back), expected);

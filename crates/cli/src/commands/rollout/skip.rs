@@ -15,7 +15,7 @@ use super::{RolloutArg, labels, note_if_paused, send};
 /// Skip nodes: the rollout continues without them
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A skipped node keeps its last granted version until another rollout updates it. It does not hold up its wave, and does not \
+A skipped node keeps the version that it has started last until another rollout updates it. It does not hold up its wave, and does not \
 count as failed. A skipped node that is down still uses up the budget; `muster rollout slots release` frees its slot.
 
 Exit codes:

@@ -21,7 +21,7 @@ pub enum Command {
 /// List the nodes that hold a slot of the budget
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A node holds a slot from its grant until it is healthy. A node that is not healthy at its DEADLINE counts as failed; nodes \
+A node holds a slot from its start until it is healthy. A node that is not healthy at its DEADLINE counts as failed; nodes \
 that have failed or are soaking have none. FENCE is the revision of the grant: reports for an older grant are ignored.
 
 Exit codes:

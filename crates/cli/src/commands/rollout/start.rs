@@ -27,6 +27,7 @@ Exit codes:
   1   refused: no such release, an older release, a plan that is out of date, or another rollout in progress; with --watch: the
       rollout failed
   2   unknown: retry, which is safe
+  64  the file of the plan does not exist
 
 Examples:
   muster rollout start v3

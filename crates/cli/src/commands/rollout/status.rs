@@ -15,7 +15,7 @@ use super::{id_arg, select, status_view, watch};
 /// Show the progress of a rollout: waves, roles, deadlines, and the reasons for waiting
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-DESIRED is the number of nodes of the role in the wave, STARTED the number that were granted the version, APPLYING the \
+DESIRED is the number of nodes of the role in the wave, STARTED the number that have started the version, APPLYING the \
 number in progress, HEALTHY and FAILED the results. DEADLINE is the time left for the next of them.
 
 --watch follows the rollout until it ends. On a terminal the table is redrawn; in a pipe there is one line per change. A \

@@ -416,12 +416,12 @@ pub(super) fn node_show_hint(node: &NodeName) -> Hint {
     Hint { command: format!("muster node show {node}"), does: "its failed run, checks and errors".into() }
 }
 
-/// "12 of 40 nodes were granted v3 and keep it; 28 stay at v2"
+/// "12 of 40 nodes have started v3 and keep it; 28 stay at v2"
 pub(super) fn abort_summary(status: &RolloutStatus) -> String {
     let (record, counts) = (&status.record, &status.counts);
     let (updated, all) = (granted(counts), counts.nodes - counts.removed);
     let of = format!("{updated} of {}", count(usize::try_from(all).unwrap_or(0), "node"));
-    let (were, keep) = if updated == 1 { ("was", "keeps") } else { ("were", "keep") };
+    let (have, keep) = if updated == 1 { ("has", "keeps") } else { ("have", "keep") };
     let to = &record.to;
     let stay = |(version, number): (&Version, &u32)| match number {
         1 => format!("; 1 stays at {version}"),
@@ -429,13 +429,13 @@ pub(super) fn abort_summary(status: &RolloutStatus) -> String {
     };
     if updated == 0 {
         // Skipped nodes may have been granted the version before.
-        let none = if record.steps.grants == 0 { "no node was granted" } else { "no further node is granted" };
+        let none = if record.steps.grants == 0 { "no node has started" } else { "no further node starts" };
         let stays: String = status.desired_versions.iter().map(stay).collect();
         return format!("{none} {to}{stays}");
     }
     // Nodes may be at several versions: earlier rollouts may have been aborted.
     let others: String = status.desired_versions.iter().filter(|(version, _)| *version != to).map(stay).collect();
-    format!("{of} {were} granted {to} and {keep} it{others}")
+    format!("{of} {have} started {to} and {keep} it{others}")
 }
 
 #[cfg(test)]
@@ -528,7 +528,7 @@ mod tests {
         failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12)
 
         next: muster node show web1              its failed run, checks and errors
-        next: muster rollout retry --failed      grant the failed nodes again and continue
+        next: muster rollout retry --failed      start the failed nodes again and continue
         next: muster rollout skip NODE           skip a node, then resume
         next: muster rollout resume              continue despite the failures
         next: muster rollout rollback            roll back to v2
@@ -581,15 +581,15 @@ mod tests {
     #[test]
     fn abort_summary_counts_nodes_by_version() {
         let mut status = test_data::waits_for_promotion();
-        assert_eq!(abort_summary(&status), "1 of 4 nodes was granted v3 and keeps it; 3 stay at v2");
+        assert_eq!(abort_summary(&status), "1 of 4 nodes has started v3 and keeps it; 3 stay at v2");
         status.desired_versions =
             [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (test_data::version(name), count)).into();
-        let mixed = "1 of 4 nodes was granted v3 and keeps it; 1 stays at v1; 2 stay at v2";
+        let mixed = "1 of 4 nodes has started v3 and keeps it; 1 stays at v1; 2 stay at v2";
         assert_eq!(abort_summary(&status), mixed);
         let mut none = test_data::status();
         none.waves.iter_mut().for_each(|wave| wave.counts.clear());
         test_data::count(&mut none);
         none.desired_versions = [(test_data::version("v2"), 4)].into();
-        assert_eq!(abort_summary(&none), "no node was granted v3; 4 stay at v2");
+        assert_eq!(abort_summary(&none), "no node has started v3; 4 stay at v2");
     }
 }

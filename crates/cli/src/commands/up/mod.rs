@@ -55,11 +55,13 @@ const SETTLED: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0  all nodes were validated (--once), or the fleet was stopped with Ctrl-C
-  1  the fleet could not start, its nodes cannot become validated (--once), or processes of a
-     node do not end; the reasons are printed
+  0   all nodes were validated (--once), or the fleet was stopped with Ctrl-C
+  1   the fleet could not start, its nodes cannot become validated (--once), or processes of a \
+node do not end; the reasons are printed
+  64  the directory is not a project
 
 Examples:
+  muster up                                 start the fleet of the project in this directory
   muster up examples/quickstart             start the fleet and keep it running
   muster up examples/quickstart --once      start the fleet, validate all nodes, and stop it
   muster up shop --watch                    take changes over whenever a file is saved
@@ -70,6 +72,7 @@ Examples:
   muster trigger-update v2                  in another terminal: update to another version")]
 pub struct Args {
     /// Project: a directory with environments/ and releases/
+    #[arg(default_value = ".")]
     dir: PathBuf,
     /// Exit when all nodes are validated, or cannot become validated
     #[arg(long)]

@@ -445,7 +445,7 @@ fn window_that_never_opens_is_refused() {
     let window = Window { days: vec![1], from: time(22, 0, 0, 0), to: time(4, 0, 0, 0), tz: "UTC".into() };
     let never = Window { tz: "Europe/Nowhere".into(), ..window.clone() };
     let strategy = Strategy { windows: vec![window, never], ..Strategy::default() };
-    assert_snapshot!(refused(&world, &request("v2", strategy)), @"window 2 of the strategy (from 22:00 to 04:00, Europe/Nowhere) never opens, and nothing would be granted: correct its days, times or time zone");
+    assert_snapshot!(refused(&world, &request("v2", strategy)), @"window 2 of the strategy (from 22:00 to 04:00, Europe/Nowhere) never opens, and no node would start: correct its days, times or time zone");
 }
 
 #[test]

@@ -59,13 +59,13 @@ fn repeated_request_is_the_same_rollout() {
 fn refused_start_names_the_open_rollouts_progress() {
     let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 4, "a b")]), budget(2, None));
     let refused = |harness: &RolloutHarness| check_supersede(&harness.world.fleet, false).unwrap_err().to_string();
-    assert!(refused(&harness).starts_with("rollout 1 to v2 is running: it has granted no node yet; end it"));
+    assert!(refused(&harness).starts_with("rollout 1 to v2 is running: it has started no node yet; end it"));
     let sent = harness.settle();
-    assert!(refused(&harness).contains("it has granted 2 nodes, of which 0 are validated;"), "{}", refused(&harness));
+    assert!(refused(&harness).contains("it has started 2 nodes, of which 0 are validated;"), "{}", refused(&harness));
     // No step has run since.
     harness.world.answers(&sent[0], RunEnd::Validated);
     assert_eq!(harness.record().steps.healthy, 0);
-    assert!(refused(&harness).contains("it has granted 2 nodes, of which 1 is validated;"), "{}", refused(&harness));
+    assert!(refused(&harness).contains("it has started 2 nodes, of which 1 is validated;"), "{}", refused(&harness));
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn fifty_records_and_rollback_targets_are_kept() {
 fn version_of_all_nodes_is_a_rollback_target() {
     // Chosen without a rollout, as the first version of a project.
     let proved = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), budget(1, None));
-    assert!(proved.record().from_proved);
+    assert!(proved.record().from_validated);
     assert_eq!(stable_version(&proved.world.fleet, proved.id), Some(version("v1")));
 
     let mut world = FakeFleet::with_roles(&[("web", 2, "a b")]);
@@ -256,7 +256,7 @@ fn aborted_rollouts_keep_the_rollback_target() {
         harness.validate(&moved[0]);
         harness.command(&RolloutCommand::Abort { reason: String::new() }).unwrap();
         harness = RolloutHarness::with_request(harness.world, &request(to, budget(1, None)));
-        assert!(!harness.record().from_proved, "the nodes run different versions");
+        assert!(!harness.record().from_validated, "the nodes run different versions");
         assert_eq!(stable_version(&harness.world.fleet, harness.id), Some(version("v1")));
     }
     let moved = harness.settle();
@@ -291,7 +291,7 @@ fn version_left_by_a_rollback_is_no_rollback_target() {
         .unwrap();
     harness.world.commit(&started.txn.unwrap()).unwrap();
     (harness.id, harness.plan) = (started.id, IndexedPlan::new(made));
-    assert!(harness.record().from_proved, "all nodes ran v2");
+    assert!(harness.record().from_validated, "all nodes ran v2");
     assert_eq!(stable_version(&harness.world.fleet, harness.id), Some(version("v2")), "the rollback can be undone");
     let moved = harness.settle();
     harness.validate(&moved[0]);

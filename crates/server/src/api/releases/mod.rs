@@ -100,7 +100,7 @@ pub(super) fn release_row(fleet: &Fleet, version: &Version, record: &ReleaseReco
         expires: record.signed.read().ok().and_then(|manifest| manifest.expires),
         signed_by: record.signed.signatures.iter().map(|signature| signature.key.clone()).collect(),
         current,
-        wanted: if current { fleet.designed().count() } else { 0 },
+        desired: if current { fleet.designed().count() } else { 0 },
         running: fleet.running().get(version).map_or(0, |nodes| nodes.len()),
     }
 }

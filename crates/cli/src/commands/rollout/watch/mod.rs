@@ -352,10 +352,10 @@ mod tests {
         insta::assert_snapshot!(shown(60), @"
         prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy, about 8m left
 
-        1  role web  desired 1  started 1  applying 1  healthy 0
-          failed 0  deadline in 14m
-            in progress (canary)
-        2  role lb  desired 1  started 0  applying 0  healthy 0
+        wave 1  role web  desired 1  started 1  applying 1
+          healthy 0  failed 0  deadline in 14m
+            state in progress (canary)
+        wave 2  role lb  desired 1  started 0  applying 0  healthy 0
           failed 0
           role web  desired 2  started 0  applying 0  healthy 0
           failed 0
