@@ -272,3 +272,181 @@ fn time(at: Timestamp) -> Result<OffsetDateTime, IssueError> {
 fn pem(der: &CertificateDer<'_>) -> String {
     pem::encode(&pem::Pem::new("CERTIFICATE", der.to_vec()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+
+    use muster_core::names::{EnvName, NodeName};
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+
+    use crate::request::{check_request, generate_key, make_request};
+    use crate::tls::{PresentedCertificate, certified_key, client_config, pinned_config, server_config};
+
+    use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "rustls verifies with the clock of the machine")]
+    fn now() -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn web1() -> CertificateName {
+        CertificateName::Node { env: EnvName::new("prod").unwrap(), node: NodeName::new("web1").unwrap() }
+    }
+
+    fn node_certificate(authority: &Authority, now: Timestamp) -> Arc<CertifiedKey> {
+        let key = generate_key().unwrap();
+        let checked = check_request(&make_request(&key).unwrap()).unwrap();
+        let issued = authority.issue_node(&checked, &web1(), now).unwrap();
+        certified_key(&issued.pem, &key).unwrap()
+    }
+
+    /// Makes a handshake in memory. Returns the certificate of the client as the server has verified it.
+    fn handshake(
+        server: ServerConfig,
+        client: ClientConfig,
+        name: &str,
+    ) -> Result<Option<CertificateDer<'static>>, rustls::Error> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name)?;
+        let mut server = ServerConnection::new(Arc::new(server))?;
+        for _ in 0..10 {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                server.read_tls(&mut rest).unwrap();
+                server.process_new_packets()?;
+            }
+            let mut bytes = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut bytes).unwrap();
+            }
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).unwrap();
+                client.process_new_packets()?;
+            }
+        }
+        client.writer().write_all(b"ping").unwrap();
+        assert!(!client.is_handshaking() && !server.is_handshaking());
+        assert!(matches!(server.reader().read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock));
+        Ok(server.peer_certificates().and_then(|chain| chain.first().cloned()))
+    }
+
+    fn server(authority: &Authority, certificate: Arc<CertifiedKey>) -> ServerConfig {
+        server_config(PresentedCertificate::new(certificate), &[authority.root().clone()]).unwrap()
+    }
+
+    #[test]
+    fn both_sides_verify_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::open(&dir.path().join("ca"), now()).unwrap();
+        let names = ["muster.example.org".to_owned(), "10.0.0.1".to_owned()];
+        let replica = || server(&authority, authority.issue_replica(&names, now()).unwrap());
+        let node = || PresentedCertificate::new(node_certificate(&authority, now()));
+        let client = || client_config(&[authority.root().clone()], Some(node())).unwrap();
+        for name in &names {
+            let seen = handshake(replica(), client(), name).unwrap().unwrap();
+            assert_eq!(certificate::read(&seen).unwrap().name, web1());
+        }
+        assert!(handshake(replica(), client(), "other.example.org").is_err(), "a name that the server does not have");
+        let (pinned, found) = pinned_config(authority.pin()).unwrap();
+        assert_eq!(handshake(replica(), pinned, "10.0.0.1").unwrap(), None);
+        assert_eq!(found.found_pem().unwrap(), authority.root_pem());
+
+        let other = Authority::open(&dir.path().join("other"), now()).unwrap();
+        let (pinned, found) = pinned_config(other.pin()).unwrap();
+        assert!(handshake(replica(), pinned, "10.0.0.1").is_err() && found.found_pem().is_none());
+        let foreign = PresentedCertificate::new(node_certificate(&other, now()));
+        let client = client_config(&[authority.root().clone()], Some(foreign)).unwrap();
+        assert!(handshake(replica(), client, "10.0.0.1").is_err(), "a node of another authority");
+    }
+
+    #[test]
+    fn node_cannot_be_a_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::open(&dir.path().join("ca"), now()).unwrap();
+        let disguised = server(&authority, node_certificate(&authority, now()));
+        let client = client_config(&[authority.root().clone()], None).unwrap();
+        assert!(handshake(disguised, client, "10.0.0.1").is_err());
+    }
+
+    #[test]
+    fn clocks_may_differ_by_an_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::open(&dir.path().join("ca"), now()).unwrap();
+        let client =
+            |certificate| client_config(&[authority.root().clone()], Some(PresentedCertificate::new(certificate)));
+        let hour = SignedDuration::from_hours(1);
+        for issued in [now() + hour, now() - hour] {
+            let replica = authority.issue_replica(&["10.0.0.1".to_owned()], issued).unwrap();
+            let client = client(node_certificate(&authority, issued)).unwrap();
+            handshake(server(&authority, replica), client, "10.0.0.1").unwrap();
+        }
+        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], now()).unwrap();
+        let ended = client(node_certificate(&authority, now() - SignedDuration::from_hours(25))).unwrap();
+        assert!(handshake(server(&authority, replica), ended, "10.0.0.1").is_err(), "a certificate that has ended");
+    }
+
+    #[test]
+    fn unusable_files_are_refused_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ca, other) = (dir.path().join("ca"), dir.path().join("other"));
+        let pin = Authority::open(&ca, now()).unwrap().pin();
+        assert_eq!(Authority::open(&ca, now()).unwrap().pin(), pin, "a restart keeps it");
+        let reason = || {
+            let error = Authority::open(&ca, now()).unwrap_err();
+            let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            format!("{error}: {source}")
+        };
+        let (key, certificate) = (ca.join(KEY_FILE), ca.join(CERTIFICATE_FILE));
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(reason().contains("other users can read the private key") && reason().contains("0600"), "{}", reason());
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+
+        Authority::open(&other, now()).unwrap();
+        fs::copy(other.join(CERTIFICATE_FILE), &certificate).unwrap();
+        assert!(reason().contains("is not that of the key"), "{}", reason());
+        fs::write(&certificate, "no certificate").unwrap();
+        assert!(reason().contains("no certificate"), "{}", reason());
+        fs::remove_file(&key).unwrap();
+        assert!(reason().contains("restore the file from a backup"), "{}", reason());
+    }
+
+    #[test]
+    fn intermediate_of_an_operator_issues_certificates() {
+        let dir = tempfile::tempdir().unwrap();
+        let root_key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "root");
+        let root = params.self_signed(&root_key).unwrap();
+        let root_issuer = Issuer::from_ca_cert_der(root.der(), root_key).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.distinguished_name.push(DnType::CommonName, "intermediate");
+        let intermediate = params.signed_by(&key, &root_issuer).unwrap();
+        let write = |chain: String| {
+            fs::create_dir_all(dir.path()).unwrap();
+            private_file::write(&dir.path().join(KEY_FILE), &key.serialize_pem()).unwrap();
+            private_file::write(&dir.path().join(CERTIFICATE_FILE), &chain).unwrap();
+        };
+        write(intermediate.pem() + &root.pem());
+        let authority = Authority::open(dir.path(), now()).unwrap();
+        assert_eq!(authority.pin(), Pin::of(root.der()).unwrap());
+        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], now()).unwrap();
+        let node = PresentedCertificate::new(node_certificate(&authority, now()));
+        let client = client_config(&[root.der().clone()], Some(node)).unwrap();
+        assert!(handshake(server(&authority, replica), client, "10.0.0.1").unwrap().is_some());
+
+        write(intermediate.pem());
+        let alone = Authority::open(dir.path(), now()).unwrap_err();
+        assert!(std::error::Error::source(&alone).unwrap().to_string().contains("no chain"), "{alone}");
+    }
+}

@@ -183,12 +183,14 @@ fn start_unit(args: &Args) -> anyhow::Result<ExitCode> {
         print_line(format_args!("start the agent: muster-agent run --config {}", args.config.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    let started = std::process::Command::new("systemctl").args(["enable", "--now", UNIT]).status();
-    match started.with_context(|| format!("cannot start {UNIT}"))? {
-        status if status.success() => {
-            print_line(format_args!("{UNIT} is enabled and runs"));
-            Ok(ExitCode::SUCCESS)
+    // A running agent has the old identity: it is restarted.
+    for verb in ["enable", "restart"] {
+        let status = std::process::Command::new("systemctl").args([verb, UNIT]).status();
+        let status = status.with_context(|| format!("cannot {verb} {UNIT}"))?;
+        if !status.success() {
+            anyhow::bail!("systemctl {verb} {UNIT} failed ({status}); see `systemctl status {UNIT}`");
         }
-        status => anyhow::bail!("systemctl enable --now {UNIT} failed ({status}); see `systemctl status {UNIT}`"),
     }
+    print_line(format_args!("{UNIT} is enabled and runs"));
+    Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{NodeName, TokenId};
 use muster_core::release::manifest::PublicKey;
 use muster_core::report::summary::clip;
-use muster_core::txn::{Op, Revision};
+use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_identity::authority::IssuedCertificate;
 use muster_identity::certificate;
 use muster_identity::token::JoinToken;
@@ -29,9 +29,12 @@ use crate::api::request::{Author, LayerTarget, PageQuery, Scope, unknown_target}
 use crate::app::{Identities, Reader, ReplicaState, Writer};
 use crate::identity::TlsConfig;
 use crate::identity::issue::{self, IdentityRequestError};
+use crate::transactions::{MAX_OPS, commit_all, pack};
 
 /// Longest host name that a machine reports, and longest reason, in characters.
 const LONGEST_TEXT: usize = 300;
+/// Time that an expired token is kept.
+const KEPT_EXPIRED: SignedDuration = SignedDuration::from_hours(24);
 /// `Retry-After` of a machine for which there is no place yet, in seconds.
 const NO_PLACE_RETRY: u16 = 30;
 
@@ -139,7 +142,25 @@ pub(crate) async fn create_token(
     })
     .await?;
     tracing::info!(env = %scope.env, token = %row.id, by = row.by, "a join token was made");
+    delete_expired_tokens(&writer, &scope, created).await?;
     Ok(Json(CreateTokenResponse { token: token.to_string(), row, revision }))
+}
+
+/// Deletes tokens that expired long ago. Until then `muster token list` shows them, and a machine learns that its token expired.
+async fn delete_expired_tokens(writer: &Writer, scope: &Scope, now: Timestamp) -> Result<(), ApiError> {
+    let keys = Keys::new(&scope.env);
+    let expired = scope.read(writer, |fleet| {
+        let is_old = |record: &TokenRecord| record.expires.saturating_add(KEPT_EXPIRED).is_ok_and(|end| end < now);
+        let old = fleet.tokens().iter().filter(|(_, (record, _))| is_old(record)).take(MAX_OPS);
+        let parts = old.map(|(id, (_, at))| {
+            let key = keys.token(id);
+            Txn::new().guard(Guard::observed(key.clone(), Some(*at))).op(Op::delete(key))
+        });
+        parts.collect::<Vec<_>>()
+    })?;
+    // A conflict means that another server deletes them.
+    commit_all(writer, pack(expired)).await?;
+    Ok(())
 }
 
 /// Deletes a join token. Machines that have joined with it stay.

@@ -188,6 +188,16 @@ async fn wrong_expired_and_deleted_tokens_are_refused() {
     assert_eq!(refusal(machine.request(&token)).await, "the join token is not valid");
     let unknown = fixture.client.delete_token(&fixture.env, &token.id).await.unwrap_err();
     assert_eq!(code(&unknown), ProblemCode::UnknownIdentity);
+
+    // Expired tokens are shown for a day, and deleted with the next new one.
+    let old = make_token(&fixture, for_node("db1"), 1).await;
+    fixture.hours.store(24, Ordering::Relaxed);
+    make_token(&fixture, for_node("db1"), 1).await;
+    let listed = async || fixture.client.tokens(&fixture.env).await.unwrap().items;
+    assert!(listed().await.iter().any(|row| row.id == old.id && !row.usable));
+    fixture.hours.store(26, Ordering::Relaxed);
+    make_token(&fixture, for_node("db1"), 1).await;
+    assert!(listed().await.iter().all(|row| row.id != old.id));
     fixture.stop().await;
 }
 
