@@ -195,6 +195,7 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::RolloutRefused
         | ProblemCode::OlderRelease
         | ProblemCode::UntrustsCurrent
+        | ProblemCode::PolicyRefused
         | ProblemCode::RemovesAll
         | ProblemCode::NotAsExpected
         | ProblemCode::TooLarge

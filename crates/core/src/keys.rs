@@ -130,6 +130,11 @@ impl Keys {
         self.key(format_args!("machines/{node}"))
     }
 
+    /// Set while an operator has cordoned or retired the node. It outlives the other keys of a retired node.
+    pub fn policy(&self, node: &NodeName) -> String {
+        self.key(format_args!("policy/{node}"))
+    }
+
     pub fn release(&self, version: &Version) -> String {
         self.key(format_args!("releases/{version}"))
     }
@@ -244,6 +249,9 @@ pub enum Key {
     Machine {
         node: NodeName,
     },
+    Policy {
+        node: NodeName,
+    },
     Release {
         version: Version,
     },
@@ -317,6 +325,7 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["history", n] => Key::History { node: node(n)? },
         ["nodes", n] => Key::Node { node: node(n)? },
         ["machines", n] => Key::Machine { node: node(n)? },
+        ["policy", n] => Key::Policy { node: node(n)? },
         ["releases", v] => Key::Release { version: version(v)? },
         ["rollouts", "active"] => Key::ActiveRollout,
         ["rollouts", number] => Key::Rollout { id: RolloutId::parse(number)? },
@@ -363,6 +372,7 @@ mod tests {
             (keys.history(&node), Key::History { node: node.clone() }),
             (keys.node(&node), Key::Node { node: node.clone() }),
             (keys.machine(&node), Key::Machine { node: node.clone() }),
+            (keys.policy(&node), Key::Policy { node: node.clone() }),
             (keys.release(&version), Key::Release { version: version.clone() }),
             (keys.presence(&node), Key::Presence { node: node.clone() }),
             (keys.replica(&replica), Key::Replica { replica: replica.clone() }),

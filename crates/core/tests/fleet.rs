@@ -6,6 +6,7 @@
 use muster_core::fleet::{DesiredVersion, Effects, Fleet, KeyChange};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
+use muster_core::node::policy::{NodePolicy, PolicyRecord};
 use muster_core::replica::{BlobsMark, ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
@@ -149,6 +150,44 @@ fn new_epoch_sends_versions_again() {
     assert_eq!(store.desired("web1"), Some(("v1".into(), 1)), "as of when this life began");
     let kept = store.grant("web2", "v1", 1, Some(Generation { epoch: 6, number: 5_000 }));
     assert_eq!(store.desired("web2"), Some(("v1".into(), kept)));
+}
+
+#[test]
+fn cordoned_node_keeps_its_version() {
+    let mut store = FleetStore::new();
+    let first = store.current("v1");
+    let keeps = FromVersion {
+        version: Version::new("v1").unwrap(),
+        generation: Generation { epoch: 7, number: first },
+        allow_older: false,
+    };
+    let since = "2026-11-15T10:00:00Z".parse().unwrap();
+    let (policy, by, reason) = (NodePolicy::Cordoned, "ada".into(), "disk".into());
+    let record = PolicyRecord { policy, by, reason, since, keeps: Some(keeps) };
+    store.put(store.keys.policy(&name("web1")), &serde_json::to_vec(&record).unwrap());
+    // All nodes are given v2 at once.
+    let second = store.current("v2");
+    store.active(&ActiveRollout { at_once: true, floor: RolloutId(1), ..staged(1, Some(("v1", first)), "v2") });
+    assert_eq!(store.desired("web1"), Some(("v1".into(), first)));
+    assert_eq!(store.desired("web2"), Some(("v2".into(), second)));
+    assert!(store.fleet.policies().map(|row| row.node).eq([name("web1")]));
+    // A grant takes precedence: the node was granted before the cordon, or skipped.
+    let granted = store.grant("web1", "v2", 1, None);
+    assert_eq!(store.desired("web1"), Some(("v2".into(), granted)));
+
+    // The store begins a new epoch: generations of the old one do not count.
+    store.put(store.keys.store_epoch(), b"8");
+    store.grant("web1", "v2", 0, None);
+    let generation = store.fleet.desired_of(&name("web1")).unwrap().generation;
+    assert_eq!((generation.epoch, generation.number), (8, store.fleet.epoch_at().unwrap().0));
+}
+
+#[test]
+fn unreadable_policy_cordons_the_node() {
+    let mut store = FleetStore::new();
+    store.put(store.keys.policy(&name("web1")), b"{");
+    assert!(store.fleet.get(&name("web1")).unwrap().cordon().is_some());
+    assert!(store.fleet.unreadable().contains_key(&store.keys.policy(&name("web1"))));
 }
 
 #[test]

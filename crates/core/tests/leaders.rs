@@ -5,16 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use muster_core::fleet::{Fleet, KeyChange};
+use muster_core::fleet::{Fleet, KeyChange, Node};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::node::decommission::begin;
 use muster_core::node::leaders::{ElectionCause, ElectionDecision, LeaderRecord, decide};
 use muster_core::node::liveness::{Link, LivenessTimeouts};
+use muster_core::node::policy::{NodePolicy, PolicyRecord};
 use muster_core::node::record::{MachinePhase, MachineRecord, NodeRecord};
 use muster_core::report::Interfaces;
 use muster_core::report::record::ActiveRole;
-use muster_core::txn::{Op, Revision};
+use muster_core::txn::{Guard, Op, Revision};
 use proptest::prelude::*;
 
 const NODES: [&str; 4] = ["db1", "db2", "db3", "web1"];
@@ -101,6 +102,13 @@ impl ElectionWorld {
     fn machine(&mut self, name: &str, phase: MachinePhase) {
         let machine = MachineRecord { driver: "test".into(), phase, attempt: 1, since: at(self.now) };
         self.apply(vec![Op::put_json(self.keys.machine(&node(name)), &machine).unwrap()]);
+    }
+
+    fn cordon(&mut self, name: &str, cordoned: bool) {
+        let key = self.keys.policy(&node(name));
+        let (policy, by, since) = (NodePolicy::Cordoned, "ada".into(), at(self.now));
+        let record = PolicyRecord { policy, by, reason: "disk".into(), since, keeps: None };
+        self.apply(vec![if cordoned { Op::put_json(key, &record).unwrap() } else { Op::delete(key) }]);
     }
 
     fn active(&mut self, name: &str, active: bool) {
@@ -306,6 +314,28 @@ fn leaving_node_loses_leadership() {
 }
 
 #[test]
+fn cordoned_node_does_not_lead() {
+    let mut world = ElectionWorld::new(LATER);
+    for name in ["db1", "db2"] {
+        world.connect(name);
+        world.active(name, true);
+    }
+    world.leader(Some("db1"), 4);
+    assert_eq!(world.db_decision(), None);
+    world.cordon("db1", true);
+    let change = world.decide().changes.into_iter().find(|change| change.role == role("db")).unwrap();
+    assert_eq!(world.db_decision(), named("db2", 5, ElectionCause::Cordoned));
+    let policy = Guard::Absent { key: world.keys.policy(&node("db2")) };
+    assert!(change.txn(&world.fleet).unwrap().guards.contains(&policy), "db2 may be cordoned meanwhile");
+    world.cordon("db2", true);
+    assert_eq!(world.db_decision(), Some((None, 4, ElectionCause::Cordoned)), "an active node is not enough");
+    world.carry_out();
+    assert_eq!(world.db_decision(), None);
+    world.cordon("db1", false);
+    assert_eq!(world.db_decision(), named("db1", 5, ElectionCause::Vacant));
+}
+
+#[test]
 fn removed_role_keeps_its_epoch() {
     let mut world = ElectionWorld::new(LATER);
     world.leader(Some("db1"), 4);
@@ -354,6 +384,7 @@ enum ElectionStep {
     Silence(usize),
     Active(usize, bool),
     Design(usize, bool),
+    Cordon(usize, bool),
     Pass(i64),
     Restore,
 }
@@ -364,7 +395,8 @@ fn step() -> impl Strategy<Value = ElectionStep> {
         any_node.clone().prop_map(ElectionStep::Connect),
         any_node.clone().prop_map(ElectionStep::Silence),
         (any_node.clone(), any::<bool>()).prop_map(|(node, active)| ElectionStep::Active(node, active)),
-        (any_node, any::<bool>()).prop_map(|(node, wanted)| ElectionStep::Design(node, wanted)),
+        (any_node.clone(), any::<bool>()).prop_map(|(node, wanted)| ElectionStep::Design(node, wanted)),
+        (any_node, any::<bool>()).prop_map(|(node, cordoned)| ElectionStep::Cordon(node, cordoned)),
         (1i64..60).prop_map(ElectionStep::Pass),
         Just(ElectionStep::Restore),
     ]
@@ -383,6 +415,7 @@ proptest! {
                 ElectionStep::Silence(n) => world.silence(NODES[n]),
                 ElectionStep::Active(n, active) => world.active(NODES[n], active),
                 ElectionStep::Design(n, wanted) => world.designs(NODES[n], wanted),
+                ElectionStep::Cordon(n, cordoned) => world.cordon(NODES[n], cordoned),
                 ElectionStep::Pass(seconds) => world.now += seconds,
                 ElectionStep::Restore => {
                     store_epoch = world.now.unsigned_abs();
@@ -397,8 +430,11 @@ proptest! {
                     Link::Connected { .. } => true,
                     Link::Silent { since } => world.now - since.as_second() < 30,
                 };
+                let can_serve = |(_, node, record): &(&NodeName, &Node, &NodeRecord)| {
+                    record.role == *role && node.policy() == NodePolicy::InService
+                };
                 let members: BTreeSet<&NodeName> =
-                    world.fleet.designed().filter(|(_, _, record)| record.role == *role).map(|(name, ..)| name).collect();
+                    world.fleet.designed().filter(can_serve).map(|(name, ..)| name).collect();
                 let active: BTreeSet<&NodeName> = members
                     .iter()
                     .copied()

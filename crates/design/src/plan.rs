@@ -32,13 +32,15 @@ impl From<&ValueDiff> for ValueChange {
     }
 }
 
-/// Computes a plan. `applied` is the design that the nodes follow, `fleet` the registered nodes that are not leaving.
+/// Computes a plan. `applied` is the design that the nodes follow, `fleet` the registered nodes that are not leaving. Retired
+/// nodes stay out.
 ///
 /// The fleet decides whether a node exists, so unfinished steps of an earlier apply are planned again.
 pub fn plan<'f>(
     applied: Option<&Design>,
     next: &Design,
     fleet: impl IntoIterator<Item = (&'f NodeName, &'f NodeRecord)>,
+    is_retired: impl Fn(&NodeName) -> bool,
 ) -> PlanContent {
     let fleet: BTreeMap<&NodeName, &NodeRecord> = fleet.into_iter().collect();
     let empty = Design::compile(Vec::new(), &CompileOptions::default()).design;
@@ -64,6 +66,10 @@ pub fn plan<'f>(
     for node in next.nodes() {
         let (name, role) = (node.name.clone(), node.record.role.clone());
         let mut action = difference.action(&node.name);
+        if is_retired(&node.name) {
+            nodes.push(NodePlan { node: name, role, action: NodeAction::Retired, changes: Vec::new() });
+            continue;
+        }
         let changes = match fleet.get(&node.name) {
             None => Vec::new(),
             Some(known) => {
@@ -100,6 +106,7 @@ pub fn plan<'f>(
             NodeAction::Change => totals.change += 1,
             NodeAction::Remove => totals.remove += 1,
             NodeAction::Keep => totals.keep += 1,
+            NodeAction::Retired => {}
         }
     }
     let roles = roles(&nodes, &fleet);
@@ -136,7 +143,7 @@ fn roles(nodes: &[NodePlan], fleet: &BTreeMap<&NodeName, &NodeRecord>) -> Vec<Ro
             order.push(&node.role);
         }
         let staying = after.entry(&node.role).or_default();
-        if node.action != NodeAction::Remove {
+        if !matches!(node.action, NodeAction::Remove | NodeAction::Retired) {
             staying.push(&node.node);
         }
     }
@@ -187,18 +194,18 @@ mod tests {
     #[test]
     fn nodes_are_added_removed_changed_and_kept() {
         let (two, three) = (design(2, NODES), design(3, NODES));
-        assert_eq!(format_plan(&plan(None, &two, &BTreeMap::new())), "+db1 +web1 +web2");
-        let same = plan(Some(&two), &two, &fleet(&two));
+        assert_eq!(format_plan(&plan(None, &two, &BTreeMap::new(), |_| false)), "+db1 +web1 +web2");
+        let same = plan(Some(&two), &two, &fleet(&two), |_| false);
         assert_eq!((format_plan(&same), same.documents), ("=db1 =web1 =web2".into(), DocumentTotals::default()));
-        assert_eq!(format_plan(&plan(Some(&two), &three, &fleet(&two))), "=db1 =web1 =web2 +web3");
-        let fewer = plan(Some(&three), &design(1, NODES), &fleet(&three));
+        assert_eq!(format_plan(&plan(Some(&two), &three, &fleet(&two), |_| false)), "=db1 =web1 =web2 +web3");
+        let fewer = plan(Some(&three), &design(1, NODES), &fleet(&three), |_| false);
         assert_eq!(format_plan(&fewer), "=db1 =web1 -web2 -web3");
         assert_eq!(fewer.totals, Totals { create: 0, change: 0, remove: 2, keep: 2 });
         let web = &fewer.roles[1];
         assert_eq!((web.role.as_str(), web.before, web.after, web.removes_highest), ("web", 3, 1, true));
 
         let moved = design(2, "kind: Node\nname: web1\nspec: {failure_domain: rack7}\n");
-        let changed = plan(Some(&two), &moved, &fleet(&two));
+        let changed = plan(Some(&two), &moved, &fleet(&two), |_| false);
         assert_eq!(format_plan(&changed), "=db1 ~web1 =web2");
         let change = &changed.nodes[1].changes[0];
         assert_eq!(
@@ -211,7 +218,7 @@ mod tests {
     fn change_of_host_name_is_planned() {
         let named = |host: &str| design(1, &format!("kind: Node\nname: web1\nspec: {{host_name: {host}}}\n"));
         let (before, after) = (named("front.example.org"), named("www.example.org"));
-        let planned = plan(Some(&before), &after, &fleet(&before));
+        let planned = plan(Some(&before), &after, &fleet(&before), |_| false);
         let change = ValueChange {
             path: "host_name".into(),
             before: Some("front.example.org".into()),
@@ -219,7 +226,7 @@ mod tests {
         };
         assert_eq!((format_plan(&planned), &planned.nodes[1].changes), ("=db1 ~web1".into(), &vec![change.clone()]));
         // The same difference, of a fleet without the applied design.
-        assert_eq!(plan(None, &after, &fleet(&before)).nodes[1].changes, [change]);
+        assert_eq!(plan(None, &after, &fleet(&before), |_| false).nodes[1].changes, [change]);
     }
 
     #[test]
@@ -227,7 +234,7 @@ mod tests {
         let (before, after) =
             ("kind: Node\nname: old1\nspec: {role: old}\n", "kind: Node\nname: old1\nspec: {role: new}\n");
         let (before, after) = (design(1, before), design(1, after));
-        let roles = plan(Some(&before), &after, &fleet(&before)).roles;
+        let roles = plan(Some(&before), &after, &fleet(&before), |_| false).roles;
         let counts: Vec<_> = roles.iter().map(|role| (role.role.as_str(), role.before, role.after)).collect();
         assert_eq!(counts, [("db", 1, 1), ("web", 1, 1), ("new", 0, 1), ("old", 1, 0)]);
     }
@@ -238,16 +245,16 @@ mod tests {
         let mut there = fleet(&two);
         // An earlier apply was interrupted before it added web2.
         there.remove("web2");
-        assert_eq!(format_plan(&plan(Some(&two), &two, &there)), "=db1 =web1 +web2");
+        assert_eq!(format_plan(&plan(Some(&two), &two, &there, |_| false)), "=db1 =web1 +web2");
         // Nodes that were added without a design are compared by their records. The position does not count.
         for record in there.values_mut() {
             record.position += 7;
         }
-        assert_eq!(format_plan(&plan(None, &two, &there)), "=db1 =web1 +web2");
+        assert_eq!(format_plan(&plan(None, &two, &there, |_| false)), "=db1 =web1 +web2");
         if let Some(record) = there.get_mut("db1") {
             record.flavor = Some("large".into());
         }
-        let planned = plan(None, &two, &there);
+        let planned = plan(None, &two, &there, |_| false);
         assert_eq!(
             (format_plan(&planned), planned.nodes[0].changes[0].path.as_str()),
             ("~db1 =web1 +web2".into(), "flavor")
@@ -255,10 +262,22 @@ mod tests {
     }
 
     #[test]
+    fn retired_node_stays_out() {
+        let two = design(2, NODES);
+        let mut there = fleet(&two);
+        there.remove("web2");
+        let planned = plan(Some(&two), &two, &there, |name| name.as_str() == "web2");
+        assert_eq!(format_plan(&planned), "=db1 =web1 !web2");
+        assert_eq!(planned.totals, Totals { keep: 2, ..Totals::default() });
+        let web = planned.roles.iter().find(|role| role.role.as_str() == "web").unwrap();
+        assert_eq!((web.before, web.after), (1, 1));
+    }
+
+    #[test]
     fn gap_in_the_numbers_is_not_the_highest() {
         let role = |name: &str| format!("kind: Node\nname: {name}\nspec: {{role: app, flavor: s}}\n");
         let all = design(0, &["app1", "app2", "app3"].map(role).join("---\n"));
-        let planned = plan(Some(&all), &design(0, &["app1", "app3"].map(role).join("---\n")), &fleet(&all));
+        let planned = plan(Some(&all), &design(0, &["app1", "app3"].map(role).join("---\n")), &fleet(&all), |_| false);
         let app = planned.roles.iter().find(|role| role.role.as_str() == "app").unwrap();
         assert_eq!((format_plan(&planned), app.removes_highest), ("=db1 =app1 =app3 -app2".into(), false));
     }

@@ -166,8 +166,11 @@ pub fn apply_command(
         }
         RolloutCommand::Skip { node } => {
             check_open(record, "skip")?;
-            check_staged(record)?;
             let known = known_node(input.fleet, node)?;
+            // An at-once rollout has moved all nodes already, except those that are cordoned.
+            if known.cordon().is_none() {
+                check_staged(record)?;
+            }
             if !record.operator.skipped.contains(node) {
                 check_room(record, 1)?;
                 skipped = keep_version(input, record, node, known);
@@ -308,7 +311,9 @@ fn waits_for_promotion(record: &RolloutRecord) -> Result<(), String> {
         (Some(_), _, _, _) => "its last wave has passed",
         // Two operators may promote at the same time.
         (None, Some(_), _, _) | (None, None, Some(_), Some(_)) => return Ok(()),
-        (None, None, None, _) if record.steps.idle.is_some() => "its nodes wait for a window, or are paused",
+        (None, None, None, _) if record.steps.idle.is_some() => {
+            "its nodes wait for a window, or are paused or cordoned"
+        }
         (None, None, None, _) => "its nodes are still being moved",
         (None, None, Some(_), None) => "the wave still soaks, and its gate has not been checked",
     };

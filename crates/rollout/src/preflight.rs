@@ -39,7 +39,7 @@ pub fn settled_status(
 /// Placement of a node in its stage, derived from its [`NodeState`], and its entry in the plan if it is unhealthy.
 ///
 /// A reachable node that does not run its desired version comes first: the new version may repair it. An unreachable one
-/// comes last: its agent is disconnected, its machine does not exist, or it is paused. A node that served until all nodes
+/// comes last: its agent is disconnected, its machine does not exist, or it is paused or cordoned. A node that served until all nodes
 /// were given another version a moment ago keeps its drawn place: there is no sign that it needs repair. A node that has not
 /// failed and is not validated yet is coming up.
 pub(crate) fn preflight(
@@ -50,9 +50,9 @@ pub(crate) fn preflight(
     desired: Option<&DesiredVersion>,
 ) -> (WavePlacement, Option<UnhealthyNode>) {
     let NodeStatus { state, reason, .. } = settled_status(input, name, node, desired);
-    let is_paused = is_paused(input, name);
+    let is_held = node.cordon().is_some() || is_paused(input, name);
     let is_reachable = match state {
-        NodeState::Validated => return (if is_paused { WavePlacement::Last } else { WavePlacement::Seeded }, None),
+        NodeState::Validated => return (if is_held { WavePlacement::Last } else { WavePlacement::Seeded }, None),
         // Without a version there is nothing to fail.
         NodeState::Outdated if reason == Some(Reason::NoVersion) => return (WavePlacement::Seeded, None),
         NodeState::Leaving | NodeState::Provisioning | NodeState::Unprovisioned | NodeState::Silent => false,
@@ -64,7 +64,7 @@ pub(crate) fn preflight(
         | NodeState::Invalid
         | NodeState::Blocked
         // An agent that has never connected has no grace time.
-        | NodeState::Configured => !is_paused && (!is_unprovisioned(node) || input.is_connected(name)),
+        | NodeState::Configured => !is_held && (!is_unprovisioned(node) || input.is_connected(name)),
     };
     // A node with a grant of the superseded rollout goes straight to the new version: the version that it was granted
     // may be what broke it, and it would use the budget forever. There are few such nodes. A node that was moved

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use muster_core::fleet::Node;
 use muster_core::names::{NodeName, Role};
+use muster_core::node::policy::PolicyRecord;
 use muster_core::rollout::progress::{Hold, NodeProgress, Progress, RolloutNodeState, WaveProgress};
 use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::rollout::windows;
@@ -227,6 +228,7 @@ impl StagedProgress<'_> {
                 | Hold::Promotion { .. }
                 | Hold::Node { .. }
                 | Hold::Paused { .. }
+                | Hold::Cordoned { .. }
                 | Hold::Silent { .. }
                 | Hold::Machine { .. } => {
                     if named.len() < NAMED_HOLDS {
@@ -307,6 +309,11 @@ impl AtOnceProgress<'_> {
             Some(AtOnceState::Silent { since, .. } | AtOnceState::Unreachable { since }) => {
                 (RolloutNodeState::Granted, None, silent(since))
             }
+            Some(AtOnceState::Cordoned) => {
+                let cordoned = |cordon: &PolicyRecord| Hold::Cordoned { node: name.clone(), cordon: cordon.clone() };
+                (RolloutNodeState::Waiting, None, node.cordon().map(cordoned))
+            }
+            Some(AtOnceState::Skipped) => (RolloutNodeState::Skipped, None, None),
             Some(AtOnceState::Unprovisioned) => {
                 (RolloutNodeState::Waiting, None, Some(Hold::Machine { node: name.clone() }))
             }

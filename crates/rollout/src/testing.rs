@@ -12,6 +12,7 @@ use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::policy::{NodePolicy, PolicyRecord};
 use muster_core::node::record::{Decommission, NodeRecord};
 use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::release::ReleaseRecord;
@@ -218,6 +219,20 @@ impl FakeFleet {
     pub fn pause(&mut self, name: &str) {
         let pause = PauseRecord { by: "ann".into(), reason: "disk".into(), since: self.now, until: None };
         self.put_json(self.keys.pause(&PauseScope::Host { node: node(name) }), &pause);
+    }
+
+    pub fn cordon(&mut self, name: &str) {
+        let keeps = self.fleet.desired_of(&node(name)).map(|desired| FromVersion {
+            version: desired.version,
+            generation: desired.generation,
+            allow_older: desired.allow_older,
+        });
+        let (policy, by, reason) = (NodePolicy::Cordoned, "ann".into(), "disk".into());
+        self.put_json(self.keys.policy(&node(name)), &PolicyRecord { policy, by, reason, since: self.now, keeps });
+    }
+
+    pub fn uncordon(&mut self, name: &str) {
+        self.delete(self.keys.policy(&node(name)));
     }
 
     /// A run of the node's desired version ends, and is reported.

@@ -26,6 +26,7 @@ pub mod hints;
 pub mod identity;
 pub mod operator;
 pub mod output;
+pub mod policy;
 pub mod problem;
 pub mod release;
 pub mod rollout;

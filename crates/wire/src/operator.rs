@@ -11,6 +11,7 @@ use muster_core::names::{EnvName, HostName, NodeName, Role, RunId, ServiceName, 
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::liveness::{Link, SilentDomain};
 use muster_core::node::pause::NodePause;
+use muster_core::node::policy::{NodePolicyRow, PolicyRecord};
 use muster_core::node::record::{MachineRecord, NodeRecord};
 use muster_core::node::service_state::ServiceState;
 use muster_core::node::status::{Activity, NodeState, Reason};
@@ -136,6 +137,9 @@ pub struct EnvironmentStatus {
     /// Pauses in effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<NodePause>,
+    /// Cordoned and retired nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<NodePolicyRow>,
     /// Failure domains in which no node is declared lost, since more than half of their nodes are unreachable.
     pub held_domains: Vec<SilentDomain>,
     /// Keys whose value cannot be read, with the error.
@@ -186,6 +190,9 @@ pub struct NodeRow {
     /// Pause that applies to it, whether or not a run is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<NodePause>,
+    /// Set while an operator has cordoned or retired it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyRecord>,
     /// Number of checks of the validation, if the node is validated and the number is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<u32>,

@@ -89,6 +89,8 @@ pub enum ProblemCode {
     RolloutUnderWay,
     /// The command is not possible in the current phase of the rollout.
     RolloutRefused,
+    /// The node has a policy that does not allow the change.
+    PolicyRefused,
     /// The release is older than the current one, and the request does not allow that.
     OlderRelease,
     /// No key of the new trust list has signed the current release, and the request does not force that.
@@ -154,6 +156,7 @@ impl ProblemCode {
             | ProblemCode::PlanOutdated
             | ProblemCode::RolloutUnderWay
             | ProblemCode::RolloutRefused
+            | ProblemCode::PolicyRefused
             | ProblemCode::RemovesAll
             | ProblemCode::UntrustsCurrent
             | ProblemCode::OlderRelease
@@ -196,6 +199,7 @@ impl ProblemCode {
             ProblemCode::PlanOutdated => "The plan is out of date",
             ProblemCode::RolloutUnderWay => "Another rollout is in progress",
             ProblemCode::RolloutRefused => "The command is not possible in this phase",
+            ProblemCode::PolicyRefused => "The policy of the node does not allow it",
             ProblemCode::OlderRelease => "The release is older than the current one",
             ProblemCode::UntrustsCurrent => "No node could run the current release",
             ProblemCode::RemovesAll => "No node would be left",

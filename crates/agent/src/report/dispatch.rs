@@ -151,6 +151,7 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::RolloutRefused
         | ProblemCode::OlderRelease
         | ProblemCode::UntrustsCurrent
+        | ProblemCode::PolicyRefused
         | ProblemCode::RemovesAll
         | ProblemCode::NotAsExpected
         | ProblemCode::DesignRefused

@@ -192,8 +192,8 @@ Terms of a FILTER are separated by spaces; a node must match all of them:
   key=a,b    has one of these values; * matches any text, as in name=web*
   key!=a,b   has none of these values, or is not set
   key, !key  is set; is not set
-Keys: name, role, state, reason, version, desired, liveness (connected or unreachable), active (true or false), phase, \
-failure_domain, profile, and label.NAME. Quote a value with a space or a comma: 'label.owner=\"web team\"'."
+Keys: name, role, state, reason, version, desired, liveness (connected or unreachable), active (true or false), \
+policy (in_service, cordoned or retired), phase, failure_domain, profile, and label.NAME. Quote a value with a space or a comma: 'label.owner=\"web team\"'."
     };
 }
 

@@ -176,6 +176,7 @@ fn show(status: &EnvironmentStatus, now: Timestamp, out: &mut Out) {
         }
     }
     show_pauses(status, out);
+    show_policies(status, out);
     show_leaving(status, now, out);
     show_problems(status, out);
 }
@@ -249,6 +250,19 @@ fn show_pauses(status: &EnvironmentStatus, out: &mut Out) {
         out.gap();
     }
     status.pauses.iter().for_each(|paused| out.line(text::one_line(&paused.to_string())));
+}
+
+/// Cordoned and retired nodes.
+fn show_policies(status: &EnvironmentStatus, out: &mut Out) {
+    const ROWS: usize = 10;
+    if !status.policies.is_empty() {
+        out.gap();
+    }
+    status.policies.iter().take(ROWS).for_each(|row| out.line(text::one_line(&row.to_string())));
+    let hidden = status.policies.len().saturating_sub(ROWS);
+    if hidden > 0 {
+        out.line(format_args!("… and {} with a policy: muster status -o json", count(hidden, "more node")));
+    }
 }
 
 /// Nodes that leave the environment, with the reason that they are still there.

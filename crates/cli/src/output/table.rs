@@ -32,9 +32,14 @@ pub struct Table {
 
 impl Table {
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        Self::with_headings(&headings)
+    }
+
+    fn with_headings(headings: &[&str]) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_header(headings);
-        Self { table, headings: headings.map(str::to_owned).to_vec(), columns: N, colored: None }
+        let columns = headings.len();
+        Self { table, headings: headings.iter().map(|heading| (*heading).to_owned()).collect(), columns, colored: None }
     }
 
     /// Colors the values of a column by their meaning.
@@ -45,6 +50,10 @@ impl Table {
     }
 
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.add(cells.into_iter());
+    }
+
+    fn add(&mut self, cells: impl Iterator<Item = String>) {
         self.table.add_row(cells.map(|cell| text::one_line(&cell)));
     }
 
@@ -187,22 +196,27 @@ pub(crate) fn style(word: &str) -> Option<Style> {
 pub fn node_table(rows: &[NodeRow], now: Timestamp) -> Table {
     // A server of an older version sends none.
     let with_hosts = rows.iter().any(|row| !row.host.is_empty() && row.host != row.node.host());
-    let mut table = if with_hosts {
-        Table::new(["NODE", "HOST", "STATE", "FOR", "VERSION", "WHY"]).color_column(2)
-    } else {
-        Table::new(["NODE", "STATE", "FOR", "VERSION", "WHY"]).color_column(1)
-    };
+    let with_policies = rows.iter().any(|row| row.policy.is_some());
+    let all = [
+        ("NODE", true),
+        ("HOST", with_hosts),
+        ("STATE", true),
+        ("FOR", true),
+        ("VERSION", true),
+        ("POLICY", with_policies),
+        ("WHY", true),
+    ];
+    let headings: Vec<&str> = all.iter().filter(|(_, shown)| *shown).map(|(heading, _)| *heading).collect();
+    let mut table = Table::with_headings(&headings).color_column(if with_hosts { 2 } else { 1 });
     for row in rows {
         let node = row.node.to_string();
         let state = row.state_text().to_owned();
         let since = row.since.map_or_else(|| NONE.to_owned(), |since| age(since, now));
         let version = version_cell(row.running.as_ref());
         let why = row.reason.as_ref().map(|reason| reason_text(reason, now)).unwrap_or_default();
-        if with_hosts {
-            table.row([node, row.host.clone(), state, since, version, why]);
-        } else {
-            table.row([node, state, since, version, why]);
-        }
+        let policy = row.policy.as_ref().map_or(NONE, |record| record.policy.word()).to_owned();
+        let cells = [node, row.host.clone(), state, since, version, policy, why];
+        table.add(cells.into_iter().zip(all).filter(|(_, (_, shown))| *shown).map(|(cell, _)| cell));
     }
     table
 }

@@ -63,6 +63,7 @@ pub fn node_row(name: &str, state: NodeState, reason: Option<Reason>) -> NodeRow
         active: false,
         link: Link::Connected { since: Timestamp::UNIX_EPOCH },
         paused: None,
+        policy: None,
         checks: None,
     }
 }

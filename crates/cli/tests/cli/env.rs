@@ -672,3 +672,29 @@ async fn written_documents_are_shown_planned_and_deleted() {
     error: the design has an error; nothing was accepted: unknown key "tagz" in a host profile
     "#);
 }
+
+#[tokio::test]
+async fn plan_shows_retired_nodes() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await;
+    let retired = fleet.muster(&["--env", "lab", "node", "retire", "web2", "--yes"]).await;
+    assert!(retired.starts_with("exit 0\n"), "{retired}");
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site"]).await, @"
+    exit 0
+    --- stdout
+    lab: no changes; 2 nodes to keep
+    web2 is retired and stays out: `muster node unretire web2` lets the design bring it back
+    ");
+    site(&fleet, 3);
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site"]).await, @"
+    exit 0
+    --- stdout
+    = keep    db1, web1
+    + create  web3
+
+    web: 1 → 2 nodes
+    documents: 1 added, 0 changed, 0 removed
+    lab: 1 to create, 0 to change, 0 to remove, 2 to keep
+    web2 is retired and stays out: `muster node unretire web2` lets the design bring it back
+    ");
+}

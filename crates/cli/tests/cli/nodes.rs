@@ -371,7 +371,7 @@ async fn invalid_filter_has_a_hint() {
     exit 64
     --- stderr
     error: invalid filter at character 10, "stat=pending": unknown key "stat"
-    hint: did you mean state? known keys: name, role, state, reason, version, desired, liveness, active, phase, failure_domain, profile, label.NAME
+    hint: did you mean state? known keys: name, role, state, reason, version, desired, liveness, active, policy, phase, failure_domain, profile, label.NAME
     "#);
     snapshot!(fleet.muster(&["status", "label.owner=\"the team"]).await, @r#"
     exit 64
@@ -490,4 +490,164 @@ async fn failures_lists_failed_nodes() {
     }
     "#);
     assert_eq!(fleet.muster(&["failures"]).await, fleet.muster(&["runs", "--failed"]).await);
+}
+
+#[tokio::test]
+async fn cordoned_node_is_shown_in_lists() {
+    let fleet = Fleet::validated().await;
+    snapshot!(fleet.muster(&["node", "cordon", "web1", "--why", "disk swap"]).await, @"
+    exit 0
+    --- stdout
+    web1 is cordoned (revision N)
+    ");
+    snapshot!(fleet.muster(&["node", "cordon", "web1", "web2", "--why", "rack move"]).await, @"
+    exit 0
+    --- stdout
+    web1 is already cordoned by jo@desk: disk swap (5d ago)
+    web2 is cordoned (revision N)
+    ");
+    snapshot!(fleet.muster(&["node", "list"]).await, @"
+    exit 0
+    --- stdout
+    NODE  STATE      FOR  VERSION  POLICY    WHY
+    db1   validated  5d   v1       -
+    web1  validated  5d   v1       cordoned
+    web2  validated  5d   v1       cordoned
+    lb1   validated  5d   v1       -
+    ");
+    let shown = fleet.muster(&["node", "show", "web1"]).await;
+    assert!(shown.contains("\npolicy      cordoned by "), "{shown}");
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: all 4 nodes validated at v1
+
+    web1 is cordoned by jo@desk: disk swap
+    web2 is cordoned by jo@desk: rack move
+    ");
+    snapshot!(fleet.muster(&["node", "uncordon", "web1", "db1"]).await, @"
+    exit 0
+    --- stdout
+    web1 is no longer cordoned by jo@desk: disk swap (revision N)
+    db1 was not cordoned
+    ");
+    snapshot!(fleet.muster(&["node", "cordon", "wbe1", "--why", "x"]).await, @"
+    exit 1
+    --- stderr
+    error: wbe1 is not in the design of quickstart
+    hint: did you mean web1? `muster node list` shows the nodes that are there
+    ");
+    snapshot!(fleet.muster(&["node", "cordon", "web1"]).await, @"
+    exit 64
+    --- stderr
+    error: the following required arguments were not provided:
+      --why <TEXT>
+
+    Usage: muster node cordon --why <TEXT> <NODE>...
+
+    For more information, try '--help'.
+    ");
+    snapshot!(fleet.muster(&["node", "list", "policy=cordoned", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "schema": 1,
+      "items": [
+        {
+          "node": "web2",
+          "role": "web",
+          "host": "web2",
+          "state": "validated",
+          "since": "TIME",
+          "version": "v1",
+          "desired": "v1",
+          "why": null,
+          "active": true,
+          "link": {
+            "state": "connected",
+            "since": "TIME"
+          },
+          "policy": {
+            "policy": "cordoned",
+            "by": "jo@desk",
+            "reason": "rack move",
+            "since": "TIME",
+            "keeps": {
+              "version": "v1",
+              "generation": {
+                "epoch": N,
+                "number": N
+              },
+              "allow_older": false
+            }
+          },
+          "checks": 1
+        }
+      ],
+      "revision": N
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn retired_node_leaves_and_can_come_back() {
+    let fleet = Fleet::validated().await;
+    snapshot!(fleet.muster(&["node", "retire", "web2", "--dry-run"]).await, @"
+    exit 0
+    --- stdout
+    web2 would leave role web; it has no machine; its keys would be removed
+    ");
+    snapshot!(fleet.muster(&["node", "retire", "web2", "lb1"]).await, @"
+    exit 64
+    --- stderr
+    error: 2 nodes (web2, lb1) will be drained and removed from quickstart. Continue? There is no terminal to ask: nothing was changed
+    hint: confirm with --yes
+    ");
+    snapshot!(fleet.muster(&["node", "retire", "web2", "--yes", "--why", "end of lease"]).await, @"
+    exit 0
+    --- stdout
+    web2 is retired (revision N)
+    --- stderr
+    note: being drained; `muster node show NODE` shows what a node waits for
+    ");
+    snapshot!(fleet.muster(&["node", "retire", "web3", "--yes"]).await, @"
+    exit 1
+    --- stderr
+    error: web3 is not in the design of quickstart
+    hint: add it to the environment file; `muster node list` shows the nodes that are there
+    ");
+    snapshot!(fleet.muster(&["node", "uncordon", "web2"]).await, @"
+    exit 1
+    --- stderr
+    error: web2 is retired by jo@desk: end of lease
+    hint: `muster node unretire web2` lets the design bring it back
+    ");
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: all 3 nodes validated at v1
+
+    web2 is retired by jo@desk: end of lease
+    ");
+    snapshot!(fleet.muster(&["node", "unretire", "web2", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "schema": 1,
+      "items": [
+        {
+          "node": "web2",
+          "policy": null,
+          "before": {
+            "policy": "retired",
+            "by": "jo@desk",
+            "reason": "end of lease",
+            "since": "TIME"
+          },
+          "changed": true,
+          "revision": N
+        }
+      ]
+    }
+    "#);
 }

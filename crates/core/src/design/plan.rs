@@ -59,6 +59,8 @@ pub enum NodeAction {
     Change,
     Remove,
     Keep,
+    /// An operator has retired it: it stays out of the fleet although the design has it.
+    Retired,
 }
 
 /// Nodes that a design adds to a fleet, changes and removes. Computed here for both `env plan`, which shows it, and
@@ -228,6 +230,7 @@ impl NodeAction {
             NodeAction::Change => "change",
             NodeAction::Remove => "remove",
             NodeAction::Keep => "keep",
+            NodeAction::Retired => "retired",
         }
     }
 
@@ -238,6 +241,7 @@ impl NodeAction {
             NodeAction::Change => '~',
             NodeAction::Remove => '-',
             NodeAction::Keep => '=',
+            NodeAction::Retired => '!',
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::lookup::published::Publication;
 use crate::names::{DataKey, NodeName, Role, Version};
 use crate::node::evidence::NotCounted;
 use crate::node::pause::{PauseRecord, PauseScope};
+use crate::node::policy::{NodePolicy, PolicyRecord};
 use crate::node::record::NodeRecord;
 use crate::node::service_state::ServiceState;
 use crate::report::Interfaces;
@@ -123,6 +124,7 @@ impl Fleet {
             }
             Key::Node { node } => self.change_node_record(change, &node, effects)?,
             Key::Machine { node } => self.node(&node, effects).machine = at(change, read(change)?),
+            Key::Policy { node } => self.change_policy(change, &node, effects)?,
             Key::Presence { node } => {
                 effects.servers = true;
                 self.node(&node, effects).presence = at(change, read(change)?);
@@ -256,6 +258,17 @@ impl Fleet {
         node.desired_unreadable = change.value.is_some();
         node.desired = at(change, read(change)?);
         node.desired_unreadable = false;
+        Ok(())
+    }
+
+    /// An unreadable policy cordons the node. Only an operator may put it in service again.
+    fn change_policy(&mut self, change: &KeyChange<'_>, name: &NodeName, effects: &mut Effects) -> Applied {
+        effects.addressed_nodes.insert(name.clone());
+        effects.leaders = true;
+        effects.design = true;
+        self.node(name, effects).policy = change.value.map(|_| (unreadable_policy(), change.revision));
+        let policy = read(change)?;
+        self.node(name, effects).policy = at(change, policy);
         Ok(())
     }
 
@@ -498,6 +511,16 @@ fn unreadable_pause() -> PauseRecord {
         reason: "the pause in the store cannot be read".into(),
         since: Timestamp::UNIX_EPOCH,
         until: None,
+    }
+}
+
+fn unreadable_policy() -> PolicyRecord {
+    PolicyRecord {
+        policy: NodePolicy::Cordoned,
+        by: "unknown".into(),
+        reason: "the policy in the store cannot be read".into(),
+        since: Timestamp::UNIX_EPOCH,
+        keeps: None,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::names::{NodeName, Version};
 use crate::release::ReleaseRecord;
 use crate::release::manifest::SignedTrust;
 use crate::rollout::RolloutId;
-use crate::rollout::record::{ActiveRollout, DesiredRecord, RolloutRecord};
+use crate::rollout::record::{ActiveRollout, DesiredRecord, FromVersion, RolloutRecord};
 use crate::txn::{Generation, Revision};
 
 use super::{Fleet, Node};
@@ -43,8 +43,8 @@ impl Fleet {
         Some(DesiredVersion { version: version.clone(), generation, allow_older, confirm_within: None })
     }
 
-    /// Version that a node should run now: its grant, else the version of nodes without a grant ([`Fleet::base`]). None if
-    /// the record that decides cannot be read; the node then keeps what it has.
+    /// Version that a node should run now: its grant, else the version that its cordon keeps, else the version of nodes
+    /// without a grant ([`Fleet::base`]). None if the record that decides cannot be read; the node then keeps what it has.
     pub fn desired_of(&self, name: &NodeName) -> Option<DesiredVersion> {
         match self.nodes.get(name) {
             Some(node) => self.desired_by(node),
@@ -56,7 +56,7 @@ impl Fleet {
     pub fn desired_by(&self, node: &Node) -> Option<DesiredVersion> {
         match self.grant_of(node) {
             Grant::Unreadable => None,
-            Grant::None => self.base(),
+            Grant::None => self.kept(node).or_else(|| self.base()),
             Grant::Valid(record, at) => Some(DesiredVersion {
                 version: record.version.clone(),
                 generation: self.generation_of(record, at),
@@ -64,6 +64,18 @@ impl Fleet {
                 confirm_within: record.confirm_within,
             }),
         }
+    }
+
+    /// Version that a cordoned node without a grant keeps, whatever version is given to all nodes at once.
+    pub fn kept(&self, node: &Node) -> Option<DesiredVersion> {
+        let FromVersion { version, generation, allow_older } = node.cordon()?.keeps.clone()?;
+        let generation = if generation.epoch == self.epoch() { generation } else { self.first_generation() };
+        Some(DesiredVersion { version, generation, allow_older, confirm_within: None })
+    }
+
+    /// A generation of another epoch may be higher than any of this one. The first generation of this epoch replaces it.
+    fn first_generation(&self) -> Generation {
+        Generation { epoch: self.epoch(), number: self.epoch_at().unwrap_or_default().0 }
     }
 
     /// A generation that was kept from another epoch of the store is not valid: the node is sent its version again.
@@ -111,9 +123,8 @@ impl Fleet {
             return self.desired();
         }
         let from = active.from.as_ref()?;
-        // A generation of another epoch may be higher than any of this one. The first generation of this epoch replaces it.
-        let first = Generation { epoch: self.epoch(), number: self.epoch_at().unwrap_or_default().0 };
-        let generation = if from.generation.epoch == self.epoch() { from.generation } else { first };
+        let is_current = from.generation.epoch == self.epoch();
+        let generation = if is_current { from.generation } else { self.first_generation() };
         let (version, allow_older) = (from.version.clone(), from.allow_older);
         Some(DesiredVersion { version, generation, allow_older, confirm_within: None })
     }
@@ -129,7 +140,7 @@ impl Fleet {
     pub(super) fn is_late(&self, node: &Node, base: Option<&DesiredVersion>) -> bool {
         let chosen = match self.grant_of(node) {
             Grant::Unreadable => None,
-            Grant::None => base.map(|base| base.generation),
+            Grant::None => self.kept(node).map(|kept| kept.generation).or(base.map(|base| base.generation)),
             Grant::Valid(record, at) => Some(self.generation_of(record, at)),
         };
         node.is_designed() && chosen.is_some_and(|chosen| !node.has_answered(chosen))

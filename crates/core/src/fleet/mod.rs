@@ -27,6 +27,7 @@ use crate::lookup::services::ServiceIndex;
 use crate::names::{EnvName, HostName, NodeName, ReplicaId, Role, Version};
 use crate::node::leaders::LeaderRecord;
 use crate::node::pause::{NodePause, PauseRecord, PauseScope, longest};
+use crate::node::policy::{NodePolicy, NodePolicyRow, PolicyRecord};
 use crate::node::record::{MachineRecord, NodeRecord, RunRequest};
 use crate::node::service_state::ServiceState;
 use crate::release::manifest::SignedTrust;
@@ -155,6 +156,8 @@ pub struct Node {
     pub record_at: Option<Revision>,
     pub machine: Option<(MachineRecord, Revision)>,
     pub provisioned: Option<bool>,
+    /// Set while an operator has cordoned or retired the node. A retired node may have no other key.
+    pub policy: Option<(PolicyRecord, Revision)>,
     pub observed: Option<(ObservedRecord, Revision)>,
     /// At most one. Two states are a violated invariant and are shown as they are.
     pub states: BTreeMap<ServiceState, StatusLeaf>,
@@ -195,7 +198,7 @@ pub struct Effects {
     pub nodes: BTreeSet<NodeName>,
     /// The desired version of nodes without a grant, or a pause, may have changed.
     pub desired: bool,
-    /// Nodes with a requested run, a grant, another role or another host name.
+    /// Nodes with a requested run, a grant, another policy, another role or another host name.
     pub addressed_nodes: BTreeSet<NodeName>,
     /// A rollout changed. Concerns the rollout controller, no agent.
     pub rollouts: bool,
@@ -219,6 +222,15 @@ impl Node {
 
     pub fn is_leaving(&self) -> bool {
         self.record.as_ref().is_some_and(NodeRecord::is_leaving)
+    }
+
+    pub fn policy(&self) -> NodePolicy {
+        self.policy.as_ref().map(|(record, _)| record.policy).unwrap_or_default()
+    }
+
+    /// The policy of a cordoned node.
+    pub fn cordon(&self) -> Option<&PolicyRecord> {
+        self.policy.as_ref().map(|(record, _)| record).filter(|record| record.is_cordoned())
     }
 
     /// The service state. None before the first report.
@@ -382,6 +394,20 @@ impl Fleet {
     /// [`NotCounted::of_record`](crate::node::evidence::NotCounted::of_record).
     pub fn unproven(&self) -> &BTreeSet<NodeName> {
         &self.index.unproven
+    }
+
+    /// Cordoned and retired nodes.
+    pub fn policies(&self) -> impl Iterator<Item = NodePolicyRow> {
+        let row = |(name, node): (&NodeName, &Node)| {
+            let (record, _) = node.policy.as_ref()?;
+            Some(NodePolicyRow { node: name.clone(), record: record.clone() })
+        };
+        self.nodes.iter().filter_map(row)
+    }
+
+    /// Returns whether an operator has retired the node. The design does not bring it back.
+    pub fn is_retired(&self, name: &NodeName) -> bool {
+        self.nodes.get(name).is_some_and(|node| node.policy() == NodePolicy::Retired)
     }
 
     /// All pauses, also expired ones.

@@ -1,6 +1,6 @@
 //! Election of the leader of each role: one node at a time, and the same one as long as possible.
 //!
-//! A leader is live and in service. It is an active node if the role has any, else the first connected node, since a
+//! A leader is live and in service, which a cordoned node is not. It is an active node if the role has any, else the first connected node, since a
 //! new fleet could not start otherwise. A leader stays until it cannot lead. A node that returns does not take the role
 //! back.
 //!
@@ -19,6 +19,7 @@ use crate::fleet::{Fleet, Node};
 use crate::keys::Keys;
 use crate::names::{NodeName, Role};
 use crate::node::liveness::{self, Link, LivenessInput, LivenessTimeouts};
+use crate::node::policy::NodePolicy;
 use crate::node::record::NodeRecord;
 use crate::txn::{Guard, Op, Revision, Txn};
 
@@ -53,6 +54,8 @@ pub enum ElectionCause {
     Lost,
     /// The node left the design or has another role now.
     Left,
+    /// An operator has cordoned the leader.
+    Cordoned,
     /// The leader is not active, and other nodes are.
     NotActive,
     /// The store was restored. Epochs before the restore may have been higher.
@@ -65,6 +68,7 @@ impl fmt::Display for ElectionCause {
             ElectionCause::Vacant => "it had no leader",
             ElectionCause::Lost => "its leader is lost",
             ElectionCause::Left => "its leader left the role",
+            ElectionCause::Cordoned => "its leader is cordoned",
             ElectionCause::NotActive => "its leader is not active, and other nodes are",
             ElectionCause::Restored => "the store was restored, and earlier epochs are not valid",
         })
@@ -80,14 +84,16 @@ pub struct ElectionDecision {
 }
 
 impl LeaderChange {
-    /// Transaction of the change. It fails if the record changed, or if the new leader left the design.
+    /// Transaction of the change. It fails if the record changed, or if the new leader left the design or was cordoned.
     pub fn txn(&self, fleet: &Fleet) -> Result<Txn, serde_json::Error> {
         let keys = Keys::new(&fleet.env);
         let key = keys.leader(&self.role);
         let mut txn = Txn::new().guard(Guard::observed(key.clone(), self.before.as_ref().map(|(_, at)| *at)));
         if let Some(node) = &self.now.node {
-            let record_at = fleet.get(node).and_then(|node| node.record_at);
-            txn = txn.guard(Guard::observed(keys.node(node), record_at));
+            let known = fleet.get(node);
+            let policy_at = known.and_then(|node| node.policy.as_ref()).map(|(_, at)| *at);
+            txn = txn.guard(Guard::observed(keys.node(node), known.and_then(|node| node.record_at)));
+            txn = txn.guard(Guard::observed(keys.policy(node), policy_at));
         }
         Ok(txn.op(Op::put_json(key, &self.now)?))
     }
@@ -133,7 +139,7 @@ pub fn decide(
         let NodeRecord { role, position, .. } = record;
         let connected = matches!(link, Link::Connected { .. });
         let members = roles.entry(role).or_default();
-        if !lost.contains(name) {
+        if !lost.contains(name) && node.policy() == NodePolicy::InService {
             members.push(RoleMember { name, position: *position, connected, active: node.active().is_some() });
         }
     }
@@ -175,6 +181,7 @@ fn elect(
         None => ElectionCause::Vacant,
         Some(_) if stays.is_some() => ElectionCause::Restored,
         Some(leader) if lost.contains(leader) => ElectionCause::Lost,
+        Some(leader) if fleet.get(leader).is_some_and(|node| node.cordon().is_some()) => ElectionCause::Cordoned,
         Some(leader) if members.iter().any(|member| member.name == leader) => ElectionCause::NotActive,
         Some(_) => ElectionCause::Left,
     };

@@ -6,6 +6,7 @@ pub mod failure;
 pub mod leaders;
 pub mod liveness;
 pub mod pause;
+pub mod policy;
 pub mod record;
 pub mod service_state;
 pub mod status;

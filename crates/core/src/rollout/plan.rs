@@ -50,6 +50,11 @@ pub struct RolloutPlan {
     /// provisioned. Those that can be repaired come first.
     #[serde(rename = "unwell", default)]
     pub unhealthy: Vec<UnhealthyNode>,
+    /// Cordoned nodes that the rollout waits for, with the reason as a sentence. It completes without them only if they are
+    /// skipped.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub cordoned: BTreeMap<NodeName, String>,
     pub predicted: Prediction,
 }
 

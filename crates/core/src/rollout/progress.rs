@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::names::{NodeName, Role};
 use crate::node::pause::NodePause;
+use crate::node::policy::PolicyRecord;
 use crate::report::ResourceError;
 
 use crate::rollout::record::{FailureKind, PauseReason};
@@ -164,6 +165,8 @@ pub enum Hold {
         /// Not flattened: it may have a field `node` itself.
         paused: NodePause,
     },
+    /// An operator has cordoned a node.
+    Cordoned { node: NodeName, cordon: PolicyRecord },
     /// The agent of a node is not connected.
     Silent {
         node: NodeName,
@@ -190,6 +193,7 @@ impl Hold {
             Hold::Brake { .. } => "brake",
             Hold::Node { .. } => "node",
             Hold::Paused { .. } => "paused",
+            Hold::Cordoned { .. } => "cordoned",
             Hold::Silent { .. } => "silent",
             Hold::Machine { .. } => "machine",
         }
@@ -244,6 +248,7 @@ impl fmt::Display for Hold {
                 deadline.map_or(Ok(()), |deadline| write!(f, ", deadline {}", clock(deadline)))
             }
             Hold::Paused { node, paused } => write!(f, "{node} is paused: {paused}"),
+            Hold::Cordoned { node, cordon } => write!(f, "{node} is {cordon}"),
             Hold::Silent { node, since } => write!(f, "the agent of {node} is unreachable since {}", clock(*since)),
             Hold::Machine { node } => write!(f, "the machine of {node} is not provisioned yet"),
         }
@@ -306,6 +311,7 @@ impl WaveProgress {
 mod tests {
     use super::*;
     use crate::node::pause::{PauseRecord, PauseScope};
+    use crate::node::policy::NodePolicy;
     use crate::rollout::record::Threshold;
 
     #[test]
@@ -326,6 +332,8 @@ mod tests {
         let nodes = states.map(|state| Hold::Node { node: node.clone(), state, deadline: Some(at) });
         let pause = PauseRecord { by: "jo".into(), reason: "disk".into(), since: at, until: Some(at) };
         let paused = NodePause { scope: PauseScope::Host { node: node.clone() }, pause };
+        let (policy, by, reason) = (NodePolicy::Cordoned, "jo".to_owned(), "disk".to_owned());
+        let cordon = PolicyRecord { policy, by, reason, since: at, keeps: None };
         let failures = PauseReason::Failures { threshold: Threshold::Wave, failed: 2, tolerated: 1, nodes: Vec::new() };
         let mut holds = vec![
             Hold::Halted { why: failures },
@@ -340,6 +348,7 @@ mod tests {
             Hold::Ramp { in_flight: 1, allowed: 1 },
             Hold::Brake { domain: "rack1".into(), silent: 3, nodes: 4 },
             Hold::Paused { node: node.clone(), paused },
+            Hold::Cordoned { node: node.clone(), cordon },
             Hold::Silent { node: node.clone(), since: at },
             Hold::Machine { node: node.clone() },
         ];

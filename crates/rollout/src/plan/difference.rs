@@ -102,6 +102,13 @@ pub enum PlanDifference {
         is: bool,
         why: String,
     },
+    Cordoned {
+        node: NodeName,
+        why: String,
+    },
+    Uncordoned {
+        node: NodeName,
+    },
     /// Nodes of a role that may be unavailable.
     RoleBudget {
         role: Role,
@@ -125,6 +132,7 @@ pub fn plan_differences(old: &RolloutPlan, new: &RolloutPlan) -> Vec<PlanDiffere
     request_differences(old, new, &mut differences);
     nodes(old, new, &mut differences);
     conditions(old, new, &mut differences);
+    cordons(old, new, &mut differences);
     budgets(old, new, &mut differences);
     if differences.is_empty() && !is_equivalent(old, new) {
         differences.push(PlanDifference::Order);
@@ -248,6 +256,13 @@ fn conditions(old: &RolloutPlan, new: &RolloutPlan, differences: &mut Vec<PlanDi
     }
 }
 
+fn cordons(old: &RolloutPlan, new: &RolloutPlan, differences: &mut Vec<PlanDifference>) {
+    let added = new.cordoned.iter().filter(|(name, _)| !old.cordoned.contains_key(*name));
+    differences.extend(added.map(|(node, why)| PlanDifference::Cordoned { node: node.clone(), why: why.clone() }));
+    let ended = old.cordoned.keys().filter(|name| !new.cordoned.contains_key(*name));
+    differences.extend(ended.map(|node| PlanDifference::Uncordoned { node: node.clone() }));
+}
+
 fn by_name(plan: &RolloutPlan) -> impl Iterator<Item = (&NodeName, &UnhealthyNode)> {
     plan.unhealthy.iter().map(|unhealthy| (&unhealthy.node, unhealthy))
 }
@@ -290,6 +305,7 @@ fn is_equivalent(old: &RolloutPlan, new: &RolloutPlan) -> bool {
         budgets,
         already,
         unhealthy,
+        cordoned,
         predicted: _,
     } = old;
     let same_condition = |(was, is): (&UnhealthyNode, &UnhealthyNode)| {
@@ -301,6 +317,7 @@ fn is_equivalent(old: &RolloutPlan, new: &RolloutPlan) -> bool {
         && (rolls_back, at_once, seed, strategy) == (&new.rolls_back, &new.at_once, &new.seed, &new.strategy)
         && ordered(after).eq(ordered(&new.after))
         && (waves, budgets, already) == (&new.waves, &new.budgets, &new.already)
+        && cordoned.keys().eq(new.cordoned.keys())
         && unhealthy.len() == new.unhealthy.len()
         && unhealthy.iter().zip(&new.unhealthy).all(same_condition)
 }
@@ -364,6 +381,8 @@ impl fmt::Display for PlanDifference {
             }
             PlanDifference::Repaired { node, is: true, .. } => write!(f, "{node} can be repaired now"),
             PlanDifference::Repaired { node, is: false, why } => write!(f, "{node} can no longer be repaired: {why}"),
+            PlanDifference::Cordoned { node, why } => write!(f, "{node} is {why}"),
+            PlanDifference::Uncordoned { node } => write!(f, "{node} is no longer cordoned"),
             PlanDifference::RoleBudget { role, was, is } => {
                 write!(f, "{is} of role {role} may be unavailable now; it was {was}")
             }

@@ -129,6 +129,7 @@ pub fn plan(input: &DecisionInput<'_>, request: &Request) -> Result<RolloutPlan,
         waves,
         already: seen.already,
         unhealthy: seen.unhealthy,
+        cordoned: seen.cordoned,
         predicted: Prediction::default(),
     };
     plan.predicted = predict(fleet, &plan);
@@ -140,16 +141,19 @@ struct PlanSurvey<'a> {
     movers: Vec<PlannedMove<'a>>,
     already: BTreeSet<NodeName>,
     unhealthy: Vec<UnhealthyNode>,
+    cordoned: BTreeMap<NodeName, String>,
 }
 
 fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Strategy) -> PlanSurvey<'a> {
-    let mut survey = PlanSurvey { movers: Vec::new(), already: BTreeSet::new(), unhealthy: Vec::new() };
+    let mut survey =
+        PlanSurvey { movers: Vec::new(), already: BTreeSet::new(), unhealthy: Vec::new(), cordoned: BTreeMap::new() };
     let base = input.fleet.base();
     let mut domains = SpreadGroups::new(request.seed);
     // Nodes that are leaving are not included.
     for (name, node, record) in input.fleet.designed() {
-        let granted = node.desired.as_ref().and_then(|_| input.fleet.desired_of(name));
-        let desired = granted.as_ref().or(base.as_ref());
+        let has_own = node.desired.is_some() || node.policy.is_some();
+        let own = has_own.then(|| input.fleet.desired_of(name)).flatten();
+        let desired = own.as_ref().or(base.as_ref());
         let has_target = desired.is_some_and(|desired| desired.version == request.to);
         let (placement, unhealthy) = preflight(input, name, node, record, desired);
         // A node that runs the target and is disconnected needs nothing. A rollback leaves alone the nodes that never
@@ -174,6 +178,9 @@ fn survey_nodes<'a>(input: &DecisionInput<'a>, request: &Request, strategy: &Str
         if is_at_target {
             survey.already.insert(name.clone());
             continue;
+        }
+        if let Some(cordon) = node.cordon() {
+            survey.cordoned.insert(name.clone(), cordon.to_string());
         }
         let domain = domain_of(record, strategy.max_unavailable.per.as_ref());
         let turn_domain = domains.number(domain.unwrap_or(&record.failure_domain));

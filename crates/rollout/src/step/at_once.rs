@@ -41,6 +41,10 @@ pub(crate) enum AtOnceState {
     Unreachable {
         since: Timestamp,
     },
+    /// An operator has cordoned it: it keeps its version. It is waited for without a deadline.
+    Cordoned,
+    /// An operator has skipped it while it was cordoned.
+    Skipped,
     /// Its machine was never provisioned: it starts with the target version.
     Unprovisioned,
     Failed {
@@ -56,9 +60,15 @@ impl AtOnceState {
     /// True if the rollout waits for a node in this state.
     pub(crate) fn is_waited_for(self) -> bool {
         match self {
-            AtOnceState::Moving { .. } | AtOnceState::Pending { .. } | AtOnceState::Silent { .. } => true,
+            AtOnceState::Moving { .. }
+            | AtOnceState::Pending { .. }
+            | AtOnceState::Silent { .. }
+            | AtOnceState::Cordoned => true,
             AtOnceState::Failed { reviewed, .. } => !reviewed,
-            AtOnceState::Healthy(_) | AtOnceState::Unreachable { .. } | AtOnceState::Unprovisioned => false,
+            AtOnceState::Healthy(_)
+            | AtOnceState::Unreachable { .. }
+            | AtOnceState::Unprovisioned
+            | AtOnceState::Skipped => false,
         }
     }
 }
@@ -92,8 +102,9 @@ pub(super) fn follow_at_once(plan: &IndexedPlan, record: &RolloutRecord, input: 
                 moving = true;
                 step.recheck_at(until);
             }
+            AtOnceState::Cordoned => moving = true,
             AtOnceState::Unprovisioned => {}
-            AtOnceState::Unreachable { .. } => away = true,
+            AtOnceState::Unreachable { .. } | AtOnceState::Skipped => away = true,
             AtOnceState::Failed { how, reviewed: is_reviewed, .. } => {
                 let (count, named) =
                     if is_reviewed { (&mut reviewed, &mut still_failed) } else { (&mut failures, &mut failed) };
@@ -157,6 +168,12 @@ impl<'a> AtOnceCheck<'a> {
 
     pub(crate) fn state_of(&self, name: &NodeName, node: &Node) -> AtOnceState {
         let Self { record, input, deadlines, desired, began } = self;
+        if record.operator.skipped.contains(name) {
+            return AtOnceState::Skipped;
+        }
+        if input.fleet.granted(name).is_none() && input.fleet.kept(node).is_some_and(|kept| kept.version != record.to) {
+            return AtOnceState::Cordoned;
+        }
         let is_answer = |state: &ServiceState| node.has_answered(desired.generation) && *state.version() == record.to;
         let answer = node.state().filter(|(state, _)| is_answer(state));
         if let Some((_, leaf)) = answer.filter(|(state, _)| state.is_validated()) {

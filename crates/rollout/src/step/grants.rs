@@ -101,6 +101,9 @@ impl<'s> BudgetTracker<'s> {
         if let Some(since) = fact.silent {
             return held(&|| Some(Hold::Silent { node: node(), since }));
         }
+        if let Some(cordon) = fact.node.cordon() {
+            return held(&|| Some(Hold::Cordoned { node: node(), cordon: cordon.clone() }));
+        }
         if self.is_paused(fact) {
             let pause = || self.input.fleet.pause_of(fact.name, &fact.record.role, self.input.now);
             return held(&|| pause().map(|paused| Hold::Paused { node: node(), paused }));
@@ -162,20 +165,22 @@ impl<'s> BudgetTracker<'s> {
             confirm_within: plan.strategy.confirm_within,
             kept: None,
         };
-        Some(Grant { node: fact.name.clone(), desired, record_at })
+        let policy_at = fact.node.policy.as_ref().map(|(_, at)| *at);
+        Some(Grant { node: fact.name.clone(), desired, record_at, policy_at })
     }
 
     fn is_paused(&self, fact: &NodeFacts<'_>) -> bool {
         self.survey.pauses.concern(fact.name, &fact.record.role)
     }
 
-    /// True if all remaining nodes of the started waves are paused.
-    pub(crate) fn only_paused(&self) -> bool {
-        if self.survey.pauses.is_empty() {
+    /// True if operators hold all remaining nodes of the started waves: they are paused or cordoned.
+    pub(crate) fn only_held(&self) -> bool {
+        if self.survey.pauses.is_empty() && !self.survey.any_cordoned {
             return false;
         }
+        let is_held = |fact: &NodeFacts<'_>| fact.node.cordon().is_some() || self.is_paused(fact);
         let mut undone = self.survey.in_order(self.plan, self.record.waves.len()).filter(|f| !f.health.is_done());
-        undone.all(|fact| fact.health == Health::Waiting && self.is_paused(fact))
+        undone.all(|fact| fact.health == Health::Waiting && is_held(fact))
     }
 }
 

@@ -117,7 +117,7 @@ fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>)
     let is_open = windows::is_open(windows, input.now);
     let mut budgets = BudgetTracker::new(plan, &next, &survey, input);
     let grants = if is_open { budgets.choose(None) } else { Vec::new() };
-    let is_idle = !is_open || (grants.is_empty() && budgets.only_paused());
+    let is_idle = !is_open || (grants.is_empty() && budgets.only_held());
     let opens = if is_open { None } else { windows::next_opening(windows, input.now) };
     opens.into_iter().chain(survey.pauses.first_end()).for_each(|at| step.recheck_at(at));
     match check_progress(plan, &mut next, &survey, is_idle, input.now) {
@@ -276,7 +276,7 @@ fn clip_verdict(verdict: GateVerdict) -> GateVerdict {
     }
 }
 
-/// Grants in one transaction: each is a comparison and an operation, and etcd takes at most 128 of either. The rest
+/// Grants in one transaction: each is two comparisons and an operation, and etcd takes at most 128 of either. The rest
 /// follows in the next transaction, at once.
 pub const MAX_GRANTS: usize = 60;
 
@@ -296,6 +296,8 @@ pub struct Grant {
     pub desired: DesiredRecord,
     /// Revision of the node's record in the design. A node that has left meanwhile is not granted.
     pub record_at: Revision,
+    /// Revision of its policy. A node that was cordoned meanwhile is not granted.
+    pub policy_at: Option<Revision>,
 }
 
 impl RolloutChange {
@@ -304,8 +306,9 @@ impl RolloutChange {
     pub fn txn(&self, fleet: &Fleet, at: Revision) -> Result<Txn, serde_json::Error> {
         let keys = Keys::new(&fleet.env);
         let mut txn = unchanged_guards(&keys, fleet, &self.record, at);
-        for Grant { node, record_at, .. } in &self.grants {
+        for Grant { node, record_at, policy_at, .. } in &self.grants {
             txn.guards.push(Guard::Unchanged { key: keys.node(node), since: *record_at });
+            txn.guards.push(Guard::observed(keys.policy(node), *policy_at));
         }
         txn.ops.push(Op::put_json(keys.rollout(self.record.id), &self.record)?);
         for Grant { node, desired, .. } in &self.grants {

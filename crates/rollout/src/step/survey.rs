@@ -29,6 +29,7 @@ pub(crate) struct Survey<'a> {
     pub failure_domains: NameIndex<'a, FailureDomainTally>,
     pub waves: Vec<WaveTally>,
     pub pauses: Pauses<'a>,
+    pub any_cordoned: bool,
     /// Granted nodes that were paused and have missed their deadline.
     pub paused_past_deadline: Vec<&'a NodeName>,
     pub healthy: u32,
@@ -100,6 +101,7 @@ impl<'a> Survey<'a> {
             failure_domains: NameIndex::new(),
             waves: vec![WaveTally::default(); plan.plan().waves.len()],
             pauses: Pauses::in_effect(fleet, input.now),
+            any_cordoned: false,
             paused_past_deadline: Vec::new(),
             healthy: 0,
             reviewed: record.operator.reviewed.filter(|cutoff| cutoff.before.epoch == fleet.epoch()),
@@ -131,7 +133,12 @@ impl<'a> Survey<'a> {
         let rules = &context.rules;
         let grant = grant_of(rules.record, node);
         let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= context.floor);
-        let desired = context.desired(own);
+        let kept = if own.is_none() { input.fleet.kept(node) } else { None };
+        let desired = match &kept {
+            Some(kept) => Some((&kept.version, kept.generation)),
+            None => context.desired(own),
+        };
+        self.any_cordoned |= node.cordon().is_some();
         let has_target = desired.is_some_and(|(version, _)| *version == rules.record.to);
         let (wave, order, prior_condition) = match position {
             Some(PlanPosition::InWave { wave, order, prior_condition }) => (Some(wave), Some(order), prior_condition),

@@ -216,6 +216,7 @@ pub(crate) async fn environment_status(
             unchecked,
             leaving,
             pauses,
+            policies: fleet.policies().collect(),
             held_domains,
             unreadable: fleet.unreadable().clone(),
             store_unreachable_since,

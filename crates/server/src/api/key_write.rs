@@ -1,4 +1,4 @@
-//! Conditional writes of one key: `If-Match`, guards and retries.
+//! Conditional writes: `If-Match`, guards and retries.
 
 use axum::http::{HeaderMap, header};
 use muster_core::fleet::Fleet;
@@ -24,6 +24,14 @@ pub(super) struct PlannedWrite<T> {
     pub(super) about: T,
 }
 
+/// A planned transaction, guarded by everything that the plan was made on.
+pub(super) struct PlannedTxn<T> {
+    /// None if there is nothing to write.
+    pub(super) txn: Option<Txn>,
+    /// Result for the caller.
+    pub(super) about: T,
+}
+
 /// Plans a write, commits it, and waits until the view shows it. Plans again after a conflict.
 ///
 /// Returns the plan's result and the revision at which the write is visible.
@@ -31,6 +39,20 @@ pub(super) async fn write<T>(
     writer: &Writer,
     scope: &Scope,
     plan: impl Fn(&Fleet) -> Result<PlannedWrite<T>, ApiError>,
+) -> Result<(T, Revision), ApiError> {
+    let guarded = |seen, op: Op| Txn::new().guard(Guard::observed(op.key().to_owned(), seen)).op(op);
+    write_txn(writer, scope, |fleet| {
+        let PlannedWrite { seen, op, about } = plan(fleet)?;
+        Ok(PlannedTxn { txn: op.map(|op| guarded(seen, op)), about })
+    })
+    .await
+}
+
+/// Like [`write`], for a transaction of several keys.
+pub(super) async fn write_txn<T>(
+    writer: &Writer,
+    scope: &Scope,
+    plan: impl Fn(&Fleet) -> Result<PlannedTxn<T>, ApiError>,
 ) -> Result<(T, Revision), ApiError> {
     let keys = Keys::new(&scope.env);
     let mut unconfirmed: Option<T> = None;
@@ -41,12 +63,11 @@ pub(super) async fn write<T>(
             check_writable(fleet)?;
             Ok::<_, ApiError>((plan(fleet)?, fleet.revision))
         })??;
-        let PlannedWrite { seen, op, about } = planned;
-        let Some(op) = op else {
+        let PlannedTxn { txn, about } = planned;
+        let Some(mut txn) = txn else {
             // The attempt whose reply was lost was committed.
             return Ok((unconfirmed.take().unwrap_or(about), at));
         };
-        let mut txn = Txn::new().guard(Guard::observed(op.key().to_owned(), seen)).op(op);
         txn.guards.extend([keys.destroying(), keys.restoring()].map(|key| Guard::Absent { key }));
         let committed = commit_all(writer, vec![txn]).await?;
         writer.view.reach(committed.revision).await?;

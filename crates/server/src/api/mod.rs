@@ -17,6 +17,7 @@ mod key_write;
 mod logs;
 mod nodes;
 mod pauses;
+mod policies;
 mod releases;
 mod request;
 mod rollouts;

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use muster_core::fleet::Node;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::explain;
 use muster_core::names::NodeName;
 use muster_core::node::status::NodeState;
@@ -33,6 +33,12 @@ pub(crate) struct NodePath {
 }
 
 impl NodePath {
+    /// Node in the path, by its name or host name. It must be in the design or have a policy.
+    pub(crate) fn known<'f>(&self, fleet: &'f Fleet) -> Result<(&'f NodeName, &'f Node), ApiError> {
+        let found = fleet.find(&self.node).filter(|(_, node)| node.record.is_some() || node.policy.is_some());
+        found.ok_or_else(|| ApiError::no_such_node(fleet, &self.node))
+    }
+
     /// Node in the path, by its name or host name. It must be in the design.
     pub(crate) fn designed(&self, reader: &Reader, scope: &Scope) -> Result<NodeName, ApiError> {
         scope.read(reader, |fleet| {

@@ -15,7 +15,7 @@ use crate::app::App;
 
 use super::access::{AccessControl, check_access};
 use super::{
-    agents, backup, data, design, drift, environments, error, identity, logs, nodes, pauses, releases, rollouts, runs,
+    agents, backup, data, design, drift, environments, error, identity, logs, nodes, pauses, policies, releases, rollouts, runs,
     server, services, versions,
 };
 
@@ -68,6 +68,8 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(data::list_data))
         .routes(routes!(data::show_datum, data::set_datum, data::unset_datum))
         .routes(routes!(pauses::list_pauses, pauses::set_pause, pauses::end_pause))
+        .routes(routes!(policies::list_policies))
+        .routes(routes!(policies::set_policy, policies::end_policy))
 }
 
 /// Adds the routes for operators of versions and rollouts.

@@ -216,6 +216,7 @@ impl BlobRefs {
                 | Key::ActiveRole { .. }
                 | Key::Node { .. }
                 | Key::Machine { .. }
+                | Key::Policy { .. }
                 | Key::AllowOlder
                 | Key::Trust
                 | Key::Leader { .. }

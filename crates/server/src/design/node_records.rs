@@ -137,10 +137,11 @@ pub(crate) fn epoch_txn(fleet: &Fleet, epoch: u64) -> Option<Txn> {
 /// Compares a fleet with a design, and says how the difference is executed. Writes nothing.
 pub fn compare(fleet: &Fleet, design: &BTreeMap<NodeName, NodeRecord>) -> FleetChange {
     let registered = fleet.recorded().map(|(name, _, record)| (name, record));
-    let NodeDiff { create, change, remove } = NodeDiff::compute(registered, design);
+    let NodeDiff { create, change, remove } = NodeDiff::compute(registered, wanted(fleet, design));
     let (returned, added) = create.into_iter().partition(|name| known(fleet, name).is_some());
     let mut change = FleetChange { added, returned, changed: change.into_iter().collect(), ..FleetChange::default() };
-    for (name, node, _) in fleet.recorded().filter(|(name, ..)| !design.contains_key(*name)) {
+    let is_wanted = |name: &NodeName| design.contains_key(name) && !fleet.is_retired(name);
+    for (name, node, _) in fleet.recorded().filter(|(name, ..)| !is_wanted(name)) {
         match &node.machine {
             // There is no machine to release: the keys are removed at once.
             None => change.removed.push(name.clone()),
@@ -150,6 +151,14 @@ pub fn compare(fleet: &Fleet, design: &BTreeMap<NodeName, NodeRecord>) -> FleetC
         }
     }
     change
+}
+
+/// Nodes of a design without those that an operator has retired.
+fn wanted<'a>(
+    fleet: &Fleet,
+    design: &'a BTreeMap<NodeName, NodeRecord>,
+) -> impl Iterator<Item = (&'a NodeName, &'a NodeRecord)> {
+    design.iter().filter(|(name, _)| !fleet.is_retired(name))
 }
 
 /// Transactions of a change, each guarded by the data that it was decided on.
@@ -162,7 +171,7 @@ fn parts(
     let keys = Keys::new(&fleet.env);
     let empty = Node::default();
     let mut parts = Vec::new();
-    for (name, wanted) in design {
+    for (name, wanted) in wanted(fleet, design) {
         let known = known(fleet, name);
         let wanted = match known {
             Some(known) => wanted.registered_as(known),
@@ -203,10 +212,32 @@ fn known<'a>(fleet: &'a Fleet, name: &NodeName) -> Option<&'a NodeRecord> {
     fleet.get(name)?.record.as_ref()
 }
 
+/// Takes a retired node out of service: it is drained as a node that was removed from the design.
+pub(crate) fn retirement(keys: &Keys, name: &NodeName, node: &Node, now: Timestamp) -> Result<Txn, serde_json::Error> {
+    let leaves = match (&node.record, &node.machine) {
+        (None, _) => None,
+        (Some(_), None) => Some(key_removal(keys, name, node)),
+        (Some(record), Some(_)) if record.is_leaving() => None,
+        (Some(_), Some(_)) => decommission_txn(keys, name, node, now)?,
+    };
+    Ok(leaves.unwrap_or_default())
+}
+
+/// Removes a node with its cordon. The policy of a retired node stays: the design must not bring the node back.
+pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
+    let mut txn = key_removal(keys, name, node);
+    let policy = node.policy.as_ref();
+    txn.guards.push(Guard::observed(keys.policy(name), policy.map(|(_, at)| *at)));
+    if node.cordon().is_some() {
+        txn.ops.push(Op::delete(keys.policy(name)));
+    }
+    txn
+}
+
 /// Removes all keys that a node has, including published values and a requested run. Data and pauses of operators for this
 /// node stay: they apply to a later node of the same name. Guarded by its record, machine and last report, so that nothing
 /// is left behind.
-pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
+fn key_removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     let seen = [
         (keys.node(name), node.record_at),
         (keys.machine(name), node.machine.as_ref().map(|(_, at)| *at)),

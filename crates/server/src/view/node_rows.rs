@@ -9,6 +9,7 @@ use muster_core::node::evidence::NotCounted;
 use muster_core::node::failure::NodeFailure;
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::NodePause;
+use muster_core::node::policy::NodePolicy;
 use muster_core::node::record::{MachinePhase, MachineRecord, NodeRecord};
 use muster_core::node::status::{Activity, NodeState, NodeStatus, Reason, UNREACHABLE, node_status};
 use muster_wire::operator::NodeRow;
@@ -71,6 +72,7 @@ pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &N
         active: node.active().is_some(),
         link,
         paused,
+        policy: node.policy.as_ref().map(|(record, _)| record.clone()),
         checks: node
             .observed
             .as_ref()
@@ -129,6 +131,7 @@ const KEYS: FilterKeys<'static> = FilterKeys {
         "desired",
         "liveness",
         "active",
+        "policy",
         "phase",
         "failure_domain",
         "profile",
@@ -138,6 +141,7 @@ const KEYS: FilterKeys<'static> = FilterKeys {
         ("state", &NodeState::FILTER_VALUES),
         ("liveness", &["connected", UNREACHABLE]),
         ("active", &["true", "false"]),
+        ("policy", &NodePolicy::WORDS),
         ("phase", &MachinePhase::WORDS),
     ],
     aliases: &[("state", &NodeState::FILTER_ALIASES), ("liveness", &["silent"])],
@@ -187,6 +191,7 @@ impl FilterFields for NodeFields<'_> {
                 Link::Silent { .. } => test(UNREACHABLE) || test("silent"),
             },
             "active" => test(if row.active { "true" } else { "false" }),
+            "policy" => test(row.policy.as_ref().map(|record| record.policy).unwrap_or_default().word()),
             "phase" => machine.is_some_and(|machine| test(machine.phase.word())),
             "failure_domain" => test(&record.failure_domain),
             "profile" => record.profile.as_deref().is_some_and(test),
@@ -290,6 +295,7 @@ mod tests {
             active: false,
             link: Link::Silent { since: jiff::Timestamp::UNIX_EPOCH },
             paused: None,
+            policy: None,
             checks: None,
         };
         let record = NodeRecord {

@@ -12,6 +12,7 @@ mod invalid_requests;
 mod liveness;
 mod metrics;
 mod pauses;
+mod policies;
 mod queries;
 mod releases;
 mod reports;

@@ -11,6 +11,7 @@ use muster_core::fleet::Fleet;
 use muster_core::lookup::Lookups;
 use muster_core::names::NodeName;
 use muster_core::node::decommission::DRAIN_TIMEOUT;
+use muster_core::node::policy::NodePolicy;
 use muster_core::node::record::MachinePhase;
 use muster_core::node::status::NodeState;
 use muster_core::replica::ControllerName;
@@ -21,6 +22,7 @@ use muster_provision::driver::{
 use muster_provision::lifecycle::Policy;
 use muster_server::controllers::provision::ProvisionController;
 use muster_server::follow_design;
+use muster_wire::policy::SetPolicy;
 use muster_wire::sync::SyncOpen;
 use tokio::task::JoinHandle;
 
@@ -233,6 +235,41 @@ async fn leaving_node_is_released_after_dependents_ran_without_it() {
     assert_eq!(follow(&replica, &FLEET).await.added, [node("web2")]);
     replica.sees("web2 up again", all_run).await;
     assert_eq!(site.steps("boot web2"), 2);
+    end(controller).await;
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retired_node_drains_and_stays_out() {
+    let cluster = Cluster::patient().await;
+    let (replica, site) = (cluster.replica().await, Arc::new(TestSite::default()));
+    let controller = fleet_in_service(&replica, &site).await;
+    let retire = SetPolicy { policy: NodePolicy::Retired, reason: "end of lease".into() };
+    replica.client.set_policy(&env(), "web2", &retire, "jo").await.unwrap();
+    let fleet = replica.fleet();
+    assert!(!is_active(&fleet, "web2") && is_active(&fleet, "web1"));
+    let detail = replica.client.node(&env(), "web2").await.unwrap();
+    assert_eq!(detail.row.policy.unwrap().policy, NodePolicy::Retired);
+    assert!(detail.row.reason.unwrap().to_string().starts_with("waits until lb1 has run without it"));
+    // The design still has it.
+    assert!(follow(&replica, &FLEET).await.is_nothing());
+
+    lb1_runs(&replica, 2).await;
+    let gone = |fleet: &Fleet| fleet.get(&node("web2")).is_none_or(|node| node.record.is_none());
+    replica.sees("web2 is gone", gone).await;
+    assert_eq!((site.steps("release web2"), site.seen(&node("web2"))), (1, MachineState::Absent));
+    assert_eq!(keys_of(&cluster, "web2").await, [keys().policy(&node("web2"))]);
+    assert!(follow(&replica, &FLEET).await.is_nothing());
+
+    replica.client.end_policy(&env(), "web2", NodePolicy::Retired, "jo").await.unwrap();
+    assert_eq!(follow(&replica, &FLEET).await.added, [node("web2")]);
+    replica.sees("web2 up again", all_run).await;
+    // A cordon ends with the node.
+    let cordon = SetPolicy { policy: NodePolicy::Cordoned, reason: "disk".into() };
+    replica.client.set_policy(&env(), "web2", &cordon, "jo").await.unwrap();
+    follow(&replica, &SMALLER).await;
+    replica.sees("web2 is gone", |fleet| fleet.get(&node("web2")).is_none()).await;
+    assert_eq!(keys_of(&cluster, "web2").await, Vec::<String>::new());
     end(controller).await;
     replica.stop().await;
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::policy::{NodePolicy, PolicyRecord};
+use muster_core::rollout::record::FromVersion;
 use muster_core::rollout::strategy::Strategy;
 use muster_core::txn::{Op, Revision, Txn};
 use muster_rollout::command::{RetryTarget, RolloutCommand};
@@ -69,6 +71,13 @@ pub(super) enum OperatorStep {
     ResumeNode {
         node: NodeName,
     },
+    CordonNode {
+        node: NodeName,
+        reason: String,
+    },
+    UncordonNode {
+        node: NodeName,
+    },
 }
 
 /// A fault of a server.
@@ -97,6 +106,8 @@ pub(super) const SENTENCES: &[&str] = &[
     "NAME resumes",
     "NAME pauses node NODE \"REASON\"",
     "NAME resumes node NODE",
+    "NAME cordons NODE \"REASON\"",
+    "NAME uncordons NODE",
     "NAME aborts \"REASON\"",
     "NAME promotes",
     "NAME promotes all waves",
@@ -241,6 +252,11 @@ fn parse_operator(words: &[&str], names: &Names) -> Result<Option<OperatorStep>,
             return Ok(Some(OperatorStep::PauseNode { node: names.node(node)?, reason }));
         }
         ["resumes", "node", node] => return Ok(Some(OperatorStep::ResumeNode { node: names.node(node)? })),
+        ["cordons", node, why] => {
+            let reason = text(why).unwrap_or_else(|| (*why).to_owned());
+            return Ok(Some(OperatorStep::CordonNode { node: names.node(node)?, reason }));
+        }
+        ["uncordons", node] => return Ok(Some(OperatorStep::UncordonNode { node: names.node(node)? })),
         ["pauses"] => RolloutCommand::Pause { reason: String::new() },
         ["pauses", why] => RolloutCommand::Pause { reason: text(why).unwrap_or_else(|| (*why).to_owned()) },
         ["resumes"] => RolloutCommand::Resume,
@@ -348,6 +364,20 @@ fn submit(world: &mut World, who: &str, step: &OperatorStep, strategy: &Strategy
             let key = world.keys.pause(&PauseScope::Host { node });
             let op = Op::put_json(key, &record);
             OperatorActionKind::Write(Txn::new().op(op.map_err(|error| ScriptError::new(error.to_string()))?))
+        }
+        OperatorStep::CordonNode { node, reason } => {
+            let keeps = world.checker.fleet().desired_of(&node).map(|desired| FromVersion {
+                version: desired.version,
+                generation: desired.generation,
+                allow_older: desired.allow_older,
+            });
+            let (by, since) = (who.to_owned(), world.timestamp(world.now()));
+            let record = PolicyRecord { policy: NodePolicy::Cordoned, by, reason, since, keeps };
+            let op = Op::put_json(world.keys.policy(&node), &record);
+            OperatorActionKind::Write(Txn::new().op(op.map_err(|error| ScriptError::new(error.to_string()))?))
+        }
+        OperatorStep::UncordonNode { node } => {
+            OperatorActionKind::Write(Txn::new().op(Op::delete(world.keys.policy(&node))))
         }
         OperatorStep::ResumeNode { node } => {
             OperatorActionKind::Write(Txn::new().op(Op::delete(world.keys.pause(&PauseScope::Host { node }))))

@@ -254,7 +254,10 @@ fn kind(hold: &Hold) -> Option<String> {
         Hold::Promotion { stage, wave } => format!("{stage} {wave}"),
         Hold::RoleBudget { role, .. } => role.to_string(),
         Hold::DomainBudget { domain, .. } | Hold::Brake { domain, .. } => domain.clone(),
-        Hold::Paused { node, .. } | Hold::Silent { node, .. } | Hold::Machine { node } => node.to_string(),
+        Hold::Paused { node, .. }
+        | Hold::Cordoned { node, .. }
+        | Hold::Silent { node, .. }
+        | Hold::Machine { node } => node.to_string(),
     };
     Some(format!("{} {about}", hold.word()))
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use muster_core::fleet::Node;
 use muster_core::names::NodeName;
 use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::policy::{NodePolicy, PolicyRecord};
 use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::rollout::strategy::{Amount, FailureLimits, Strategy};
 use muster_core::txn::{Op, Txn};
@@ -255,26 +256,39 @@ impl World {
         self.submit_later(at, OperatorActionKind::Start { to, strategy, at_once, supersede });
     }
 
-    /// Pauses a node, a role or the fleet for some time.
+    /// Pauses a node, a role or the fleet for some time, or cordons a node.
     fn schedule_node_pause(&mut self, at: SimTime, node: NodeName, most: u64) {
         let place = self.rng.below(self.design.roles.len() as u64) as usize;
         let scope = match self.rng.below(4) {
-            0 => PauseScope::Global,
-            1 => PauseScope::Role { role: self.design.roles[place].0.clone() },
-            _ => PauseScope::Host { node },
+            0 => Some(PauseScope::Global),
+            1 => Some(PauseScope::Role { role: self.design.roles[place].0.clone() }),
+            2 => Some(PauseScope::Host { node: node.clone() }),
+            _ => None,
         };
         let back = at + Duration::from_millis(5_000 + self.rng.below(most));
-        let record = PauseRecord {
-            by: "ann".into(),
-            reason: "a look".into(),
-            since: self.timestamp(at),
-            until: Some(self.timestamp(back)),
+        let (by, reason, since) = ("ann".to_owned(), "a look".to_owned(), self.timestamp(at));
+        let is_cordon = scope.is_none();
+        let (key, op) = match scope {
+            Some(scope) => {
+                let key = self.keys.pause(&scope);
+                let record = PauseRecord { by, reason, since, until: Some(self.timestamp(back)) };
+                (key.clone(), Op::put_json(key, &record))
+            }
+            None => {
+                let key = self.keys.policy(&node);
+                let record = PolicyRecord { policy: NodePolicy::Cordoned, by, reason, since, keeps: None };
+                (key.clone(), Op::put_json(key, &record))
+            }
         };
-        let key = self.keys.pause(&scope);
-        if let Ok(op) = Op::put_json(key.clone(), &record) {
+        if let Ok(op) = op {
             self.submit_later(at, OperatorActionKind::Write(Txn::new().op(op)));
+            let end = || OperatorActionKind::Write(Txn::new().op(Op::delete(key.clone())));
             // The leaders controller deletes an expired pause.
-            self.submit_later(back, OperatorActionKind::Write(Txn::new().op(Op::delete(key))));
+            self.submit_later(back, end());
+            // A cordon has no end: the operator requests it again if a fault has prevented it.
+            if is_cordon {
+                self.submit_later(back.max(self.faults.calm_from) + Duration::from_secs(5), end());
+            }
         }
     }
 

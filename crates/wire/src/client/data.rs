@@ -1,4 +1,4 @@
-//! Client methods for configuration data, pauses and lookups.
+//! Client methods for configuration data, pauses, policies and lookups.
 
 use std::fmt::Display;
 
@@ -7,6 +7,7 @@ use reqwest::{Method, RequestBuilder, header};
 use muster_core::lookup::config_data::Layer;
 use muster_core::names::{DataKey, EnvName};
 use muster_core::node::pause::PauseScope;
+use muster_core::node::policy::{NodePolicy, NodePolicyRow};
 use muster_core::txn::Revision;
 
 use super::design::by as said_by;
@@ -16,6 +17,7 @@ use crate::data::{
     UnsetDatumResponse,
 };
 use crate::operator::Page;
+use crate::policy::{PolicyResponse, SetPolicy};
 
 /// Precondition of a change to a datum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,35 @@ impl Client {
     pub async fn resume(&self, env: &EnvName, scope: &PauseScope, by: &str) -> Result<ResumeResponse, ClientError> {
         let request = self.request(Method::DELETE, &format!("/v1/envs/{env}/pauses"));
         self.send(said_by(request.query(&scope_pair(scope).map(|pair| [pair])), Some(by))).await
+    }
+
+    /// Cordoned and retired nodes.
+    pub async fn policies(&self, env: &EnvName) -> Result<Page<NodePolicyRow>, ClientError> {
+        self.all_pages_of(&format!("/v1/envs/{env}/policies"), &[]).await
+    }
+
+    /// Cordons or retires a node.
+    pub async fn set_policy(
+        &self,
+        env: &EnvName,
+        node: impl Display,
+        set: &SetPolicy,
+        by: &str,
+    ) -> Result<PolicyResponse, ClientError> {
+        let request = self.request(Method::PUT, &format!("/v1/envs/{env}/nodes/{node}/policy"));
+        self.send(said_by(request.json(set), Some(by))).await
+    }
+
+    /// Ends the policy of a node.
+    pub async fn end_policy(
+        &self,
+        env: &EnvName,
+        node: impl Display,
+        policy: NodePolicy,
+        by: &str,
+    ) -> Result<PolicyResponse, ClientError> {
+        let request = self.request(Method::DELETE, &format!("/v1/envs/{env}/nodes/{node}/policy"));
+        self.send(said_by(request.query(&[("policy", policy.word())]), Some(by))).await
     }
 
     /// Value that a node would look up.

@@ -149,6 +149,7 @@ impl<'a> ChangedKey<'a> {
             | Key::History { node }
             | Key::Node { node }
             | Key::Machine { node }
+            | Key::Policy { node }
             | Key::Published { node }
             | Key::RunRequest { node }
             | Key::Desired { node }

@@ -240,7 +240,7 @@ async fn wait_until_converged(
 ) -> Result<Convergence, Failure> {
     let started = Instant::now();
     let deadline = started + timeout;
-    let all = plan.nodes.iter().filter(|node| node.action != NodeAction::Keep).count();
+    let all = plan.nodes.iter().filter(|node| is_executed(node.action)).count();
     let (mut noted, mut unreachable) = (BTreeSet::new(), false);
     let mut pipe = PipeProgress::default();
     loop {
@@ -302,7 +302,7 @@ fn convergence(plan: &DesignPlan, rows: Vec<NodeRow>) -> Convergence {
     let mut convergence = Convergence::default();
     for node in &plan.nodes {
         match (node.action, rows.remove(&node.node)) {
-            (NodeAction::Keep, _) | (NodeAction::Remove, None) => {}
+            (NodeAction::Keep | NodeAction::Retired, _) | (NodeAction::Remove, None) => {}
             (NodeAction::Remove, Some(row)) => convergence.leaving.push(row),
             (NodeAction::Create | NodeAction::Change, Some(row)) if row.state == NodeState::Validated => {}
             (NodeAction::Create | NodeAction::Change, Some(row)) => convergence.missing.push(row),
@@ -322,18 +322,23 @@ fn convergence(plan: &DesignPlan, rows: Vec<NodeRow>) -> Convergence {
     convergence
 }
 
+/// Returns whether an apply changes a node with this action.
+fn is_executed(action: NodeAction) -> bool {
+    !matches!(action, NodeAction::Keep | NodeAction::Retired)
+}
+
 /// Prints each node once when it has converged.
 fn note_converged(plan: &DesignPlan, convergence: &Convergence, noted: &mut BTreeSet<NodeName>, notes: &mut Notes) {
     let open: BTreeSet<&NodeName> = {
         let rows = convergence.missing.iter().chain(&convergence.leaving).map(|row| &row.node);
         rows.chain(&convergence.unseen).collect()
     };
-    for node in plan.nodes.iter().filter(|node| node.action != NodeAction::Keep && !open.contains(&node.node)) {
+    for node in plan.nodes.iter().filter(|node| is_executed(node.action) && !open.contains(&node.node)) {
         if noted.insert(node.node.clone()) {
             match node.action {
                 NodeAction::Remove => notes.note(format_args!("{} is gone", node.node)),
                 NodeAction::Create | NodeAction::Change => notes.note(format_args!("{} is validated", node.node)),
-                NodeAction::Keep => {}
+                NodeAction::Keep | NodeAction::Retired => {}
             }
         }
     }

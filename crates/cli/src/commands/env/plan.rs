@@ -94,9 +94,10 @@ pub(super) fn read_plan(path: &Path) -> Result<DesignPlan, Failure> {
 pub(super) fn show_plan(plan: &DesignPlan, out: &mut Out) {
     if plan.is_empty() {
         let kept = count(plan.totals.keep, "node");
-        return out.line(format_args!("{}: no changes; {kept} to keep", plan.env));
+        out.line(format_args!("{}: no changes; {kept} to keep", plan.env));
+        return show_retired(plan, out);
     }
-    changes::show(plan.nodes.iter().map(entry).collect(), verb, out);
+    changes::show(plan.nodes.iter().filter_map(entry).collect(), verb, out);
     out.gap();
     for RolePlan { role, before, after, removes_highest } in plan.roles.iter().filter(|role| role.before != role.after)
     {
@@ -111,14 +112,27 @@ pub(super) fn show_plan(plan: &DesignPlan, out: &mut Out) {
     let Totals { create, change, remove, keep } = &plan.totals;
     let env = &plan.env;
     out.line(format_args!("{env}: {create} to create, {change} to change, {remove} to remove, {keep} to keep"));
+    show_retired(plan, out);
 }
 
-fn entry(node: &NodePlan) -> ChangeEntry<'_> {
+/// Nodes that the design has and an operator has retired.
+fn show_retired(plan: &DesignPlan, out: &mut Out) {
+    let retired = plan.nodes.iter().filter(|node| node.action == NodeAction::Retired);
+    let names: Vec<&str> = retired.map(|node| node.node.as_str()).collect();
+    if let [first, ..] = names[..] {
+        let nodes = names.join(", ");
+        let are = if names.len() == 1 { "is retired and stays" } else { "are retired and stay" };
+        out.line(format_args!("{nodes} {are} out: `muster node unretire {first}` lets the design bring it back"));
+    }
+}
+
+fn entry(node: &NodePlan) -> Option<ChangeEntry<'_>> {
     let change = match node.action {
         NodeAction::Create => ChangeKind::Add,
         NodeAction::Change => ChangeKind::Change,
         NodeAction::Remove => ChangeKind::Remove,
         NodeAction::Keep => ChangeKind::Keep,
+        NodeAction::Retired => return None,
     };
     // A new or removed node would list all of its values.
     let shown = change == ChangeKind::Change;
@@ -127,7 +141,7 @@ fn entry(node: &NodePlan) -> ChangeEntry<'_> {
         before: change.before.as_ref(),
         after: change.after.as_ref(),
     });
-    ChangeEntry { change, kind: None, name: node.node.to_string(), values: values.collect() }
+    Some(ChangeEntry { change, kind: None, name: node.node.to_string(), values: values.collect() })
 }
 
 fn verb(change: ChangeKind) -> &'static str {

@@ -1,6 +1,7 @@
-//! `muster node …`: lists, shows and runs nodes, and prints their logs.
+//! `muster node …`: lists, shows and runs nodes, prints their logs, and sets their policy.
 
 pub(super) mod logs;
+pub(super) mod policy;
 pub(super) mod run;
 mod run_many;
 pub(super) mod show;
@@ -21,6 +22,10 @@ pub enum Command {
     Show(show::Args),
     Logs(logs::Args),
     Run(run::Args),
+    Cordon(policy::CordonArgs),
+    Uncordon(policy::UncordonArgs),
+    Retire(policy::RetireArgs),
+    Unretire(policy::UnretireArgs),
 }
 
 /// List the nodes with state, version, and the reason for not being validated

@@ -98,6 +98,9 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     if let Some(paused) = &row.paused {
         fact("paused", paused.to_string());
     }
+    if let Some(policy) = &row.policy {
+        fact("policy", format!("{policy} ({} ago)", age(policy.since, now)));
+    }
     // The state of the node itself is shown above.
     if let Some(hold) = detail.hold.as_ref().filter(|hold| !matches!(hold, Hold::Node { .. })) {
         fact("rollout", format!("waits: {hold}"));

@@ -56,6 +56,7 @@ pub(super) fn hold(hold: &Hold, waves: &[WaveRow]) -> String {
         | Hold::Brake { .. }
         | Hold::Node { .. }
         | Hold::Paused { .. }
+        | Hold::Cordoned { .. }
         | Hold::Silent { .. }
         | Hold::Machine { .. } => None,
     };

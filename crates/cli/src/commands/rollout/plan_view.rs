@@ -7,7 +7,7 @@ use muster_core::names::{NodeName, Role};
 use muster_core::rollout::plan::{PlannedWave, Prediction, RolloutPlan};
 use muster_core::rollout::strategy::Promote;
 
-use crate::output::{Out, Table, count};
+use crate::output::{Out, Table, count, text};
 
 use super::labels;
 
@@ -33,7 +33,21 @@ pub(super) fn show(plan: &RolloutPlan, listing: NodeListing, opening: Option<Tim
     }
     show_already(plan, listing, out);
     show_unhealthy(plan, listing, out);
+    show_cordoned(plan, out);
     show_warning(plan, out);
+}
+
+/// Cordoned nodes that the rollout waits for.
+fn show_cordoned(plan: &RolloutPlan, out: &mut Out) {
+    if !plan.cordoned.is_empty() {
+        out.gap();
+    }
+    for (node, why) in &plan.cordoned {
+        let why = text::one_line(why);
+        out.line(format_args!(
+            "{node} is {why}; the rollout waits for `muster node uncordon {node}` or `muster rollout skip {node}`"
+        ));
+    }
 }
 
 /// Warns of roles whose canary proves little. The first version of an environment and a rollback have no canary.

@@ -373,7 +373,11 @@ pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
         | Hold::RoleBudget { .. }
         | Hold::DomainBudget { .. }
         | Hold::Ramp { .. } => is_paused,
-        Hold::Brake { .. } | Hold::Paused { .. } | Hold::Silent { .. } | Hold::Machine { .. } => false,
+        Hold::Brake { .. }
+        | Hold::Paused { .. }
+        | Hold::Cordoned { .. }
+        | Hold::Silent { .. }
+        | Hold::Machine { .. } => false,
     };
     let shown: Vec<&Hold> = status.holds.iter().filter(|hold| !is_shown_above(hold)).collect();
     let mut lines: Vec<String> =

@@ -201,6 +201,7 @@ pub(super) fn plan() -> RolloutPlan {
             domains: BTreeMap::from([("r1".into(), 1), ("r2".into(), 1)]),
         },
         already: BTreeSet::from([node("web1")]),
+        cordoned: Default::default(),
         unhealthy: vec![
             UnhealthyNode {
                 node: node("web3"),

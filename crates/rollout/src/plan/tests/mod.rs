@@ -262,6 +262,20 @@ fn after_this(happens: impl FnOnce(&mut FakeFleet)) -> String {
 }
 
 #[test]
+fn cordoned_node_is_listed_and_placed_last() {
+    let mut world = FakeFleet::with_roles(&[("web", 4, "a b")]);
+    world.cordon("web2");
+    let plan = planned(&world, &request("v2", Strategy::default()));
+    assert_eq!(
+        plan.cordoned.into_iter().collect::<Vec<_>>(),
+        [(crate::testing::node("web2"), "cordoned by ann: disk".to_owned())]
+    );
+    assert_eq!(plan.waves.last().unwrap().nodes.last().unwrap().node.as_str(), "web2");
+    assert!(plan.unhealthy.is_empty());
+    assert_snapshot!(after_this(|world| world.cordon("web2")), @"web2 is cordoned by ann: disk");
+}
+
+#[test]
 fn passing_time_is_no_difference() {
     assert_snapshot!(after_this(|world| world.pass(SignedDuration::from_hours(24))), @"");
 }

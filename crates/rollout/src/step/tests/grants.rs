@@ -6,8 +6,9 @@ use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{Amount, FailureLimits, MaxUnavailable, Strategy, Window};
 
 use crate::command::{CommandRefused, RetryTarget, RolloutCommand};
+use crate::plan::Request;
 use crate::progress::{hold_reason, progress};
-use crate::testing::{FakeFleet, RunEnd, node, role};
+use crate::testing::{FakeFleet, RunEnd, node, request, role};
 
 use super::RolloutHarness;
 use super::harness::{budget, failed, minutes, pending, percents, seconds};
@@ -141,6 +142,80 @@ fn paused_node_stops_the_progress_deadline() {
     harness.world.delete(harness.world.keys.pause(&muster_core::node::pause::PauseScope::Host { node: node("web1") }));
     assert_eq!(harness.settle(), ["web1"]);
     assert_eq!((harness.record().steps.idle, harness.record().steps.progress), (None, harness.world.now));
+}
+
+#[test]
+fn cordoned_node_is_granted_nothing_and_waited_for() {
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), budget(1, None));
+    harness.world.cordon("web1");
+    assert_eq!(harness.settle(), ["web2"], "a healthy cordoned node uses no budget");
+    assert_eq!(hold_word(&harness, "web1"), Some("cordoned"));
+    harness.validate("web2");
+    assert_eq!(holds(&harness), ["cordoned"]);
+    harness.advance(minutes(300));
+    assert_eq!(harness.phase(), RolloutPhase::Running, "a cordon stops the progress deadline");
+    assert_eq!(harness.desired_version("web1"), "v1");
+    harness.world.uncordon("web1");
+    assert_eq!(harness.settle(), ["web1"]);
+    assert_eq!(harness.run_to_end(), RolloutPhase::Completed);
+}
+
+#[test]
+fn rollout_completes_without_a_skipped_cordoned_node() {
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), budget(2, None));
+    harness.world.cordon("web1");
+    harness.settle();
+    harness.validate("web2");
+    assert_eq!(harness.phase(), RolloutPhase::Running);
+    harness.command(&RolloutCommand::Skip { node: node("web1") }).unwrap();
+    harness.settle();
+    assert_eq!(harness.phase(), RolloutPhase::Completed);
+    assert!(!harness.record().all_nodes_at_target);
+    harness.world.uncordon("web1");
+    assert_eq!(harness.desired_version("web1"), "v1", "as any skipped node");
+}
+
+#[test]
+fn cordon_between_decision_and_commit_refuses_the_grant() {
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), budget(1, None));
+    let (_, at) = harness.stored_record();
+    let change = harness.decide().change.unwrap();
+    let txn = change.txn(&harness.world.fleet, at).unwrap();
+    harness.world.cordon(change.grants[0].node.as_str());
+    assert!(harness.world.commit(&txn).is_err());
+}
+
+#[test]
+fn at_once_rollout_waits_for_a_cordoned_node() {
+    let mut world = FakeFleet::with_roles(&[("web", 2, "a b")]);
+    world.cordon("web1");
+    let mut harness = RolloutHarness::with_request(world, &Request { at_once: true, ..request("v2", budget(1, None)) });
+    harness.validate("web2");
+    harness.advance(minutes(300));
+    assert_eq!(harness.phase(), RolloutPhase::Running);
+    assert_eq!(hold_word(&harness, "web1"), Some("cordoned"));
+    assert_eq!(harness.desired_version("web1"), "v1");
+    let other = harness.command(&RolloutCommand::Skip { node: node("web2") });
+    assert!(matches!(other, Err(CommandRefused::AtOnce { .. })), "web2 has been moved");
+    assert!(harness.command(&RolloutCommand::Skip { node: node("web1") }).unwrap());
+    harness.settle();
+    assert_eq!(harness.phase(), RolloutPhase::Completed);
+    assert!(!harness.record().all_nodes_at_target);
+    harness.world.uncordon("web1");
+    assert_eq!(harness.desired_version("web1"), "v1");
+}
+
+#[test]
+fn at_once_rollout_moves_an_uncordoned_node() {
+    let mut world = FakeFleet::with_roles(&[("web", 2, "a b")]);
+    world.cordon("web1");
+    let mut harness = RolloutHarness::with_request(world, &Request { at_once: true, ..request("v2", budget(1, None)) });
+    harness.validate("web2");
+    harness.world.uncordon("web1");
+    assert_eq!(harness.desired_version("web1"), "v2");
+    harness.validate("web1");
+    assert_eq!(harness.phase(), RolloutPhase::Completed);
+    assert!(harness.record().all_nodes_at_target);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use muster_core::rollout::strategy::{self, Amount, MaxUnavailable, PerLabel, Pro
 use proptest::prelude::*;
 
 use crate::command::{RetryTarget, RolloutCommand};
-use crate::step::{RolloutChange, Step};
+use crate::step::{Grant, RolloutChange, Step};
 use crate::testing::{FakeFleet, RunEnd, after, node, request};
 
 use super::RolloutHarness;
@@ -25,6 +25,7 @@ enum Event {
     Joins(bool),
     Leaves(usize),
     Paused(usize),
+    Cordoned(usize, bool),
     Passes(i64),
     Command(u8, usize),
     /// A replica decides and commits, or something else happens between the two.
@@ -41,6 +42,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => any::<bool>().prop_map(Event::Joins),
         1 => (0..20_usize).prop_map(Event::Leaves),
         1 => (0..20_usize).prop_map(Event::Paused),
+        1 => (0..20_usize, any::<bool>()).prop_map(|(node, on)| Event::Cordoned(node, on)),
         3 => (1..2000_i64).prop_map(Event::Passes),
         2 => (0..7_u8, 0..20_usize).prop_map(|(word, node)| Event::Command(word, node)),
         8 => Just(Event::Steps),
@@ -142,6 +144,14 @@ impl RandomRun {
                 let Some(name) = picked(number) else { return };
                 self.harness.world.pause(&name);
             }
+            Event::Cordoned(number, on) => {
+                let Some(name) = picked(number) else { return };
+                if *on {
+                    self.harness.world.cordon(&name);
+                } else {
+                    self.harness.world.uncordon(&name);
+                }
+            }
             Event::Passes(time) => self.harness.world.pass(seconds(*time)),
             Event::Command(word, number) => {
                 let Some(name) = picked(number).map(|name| node(&name)) else { return };
@@ -172,7 +182,9 @@ impl RandomRun {
         if let Some(event) = meanwhile {
             self.apply(event);
         }
-        let is_stale = self.harness.stored_record().1 != at;
+        let is_cordoned =
+            |grant: &Grant| self.harness.world.fleet.get(&grant.node).is_some_and(|n| n.cordon().is_some());
+        let is_stale = self.harness.stored_record().1 != at || change.grants.iter().any(is_cordoned);
         let committed = self.harness.world.commit(&txn);
         assert!(!(is_stale && committed.is_ok()), "a decision on a stale record was committed");
     }
@@ -194,6 +206,7 @@ impl RandomRun {
             let node = fleet.get(name).unwrap();
             let role = &node.record.as_ref().unwrap().role;
             assert_eq!(fleet.pause_of(name, role, self.harness.world.now), None);
+            assert_eq!(node.cordon(), None);
             let parents = plan.after.get(role).into_iter().flatten();
             for parent in parents {
                 let wave = plan.waves.iter().rposition(|wave| wave.nodes.iter().any(|node| node.role == *parent));
@@ -283,6 +296,7 @@ impl RandomRun {
             self.harness.world.delete(self.harness.world.keys.pause(&scope));
         }
         for name in self.names() {
+            self.harness.world.uncordon(name.as_str());
             self.harness.world.connected(name.as_str());
         }
         for _ in 0..400 {

@@ -1,5 +1,5 @@
-//! Checks which nodes a rollout may grant, when and how often (I4, I7, I8, I10, I12, I16). Disconnected and paused
-//! nodes are not granted.
+//! Checks which nodes a rollout may grant, when and how often (I4, I7, I8, I10, I12, I16). Disconnected, paused and
+//! cordoned nodes are not granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -191,6 +191,10 @@ impl Checker {
         let mut found = self.check_turn(plan, after, name);
         let mut report = |rule, what: String| found.push(Violation { rule, what });
         let facts = self.facts.state_at(name, self.fleet.revision);
+        // The transaction is guarded by the policy: no later cordon may be overlooked.
+        if let Some(cordon) = self.fleet.get(name).and_then(|node| node.cordon()) {
+            report(Rule::Pause, format!("{name} is granted, but is {cordon}"));
+        }
         if facts.is_none_or(|facts| !facts.designed) {
             report(Rule::Pause, format!("{name} is granted, but is not in the design"));
         }

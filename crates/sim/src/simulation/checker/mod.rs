@@ -83,7 +83,7 @@ pub enum Rule {
     Downgrade,
     /// Nothing is granted outside the windows.
     Window,
-    /// A paused, disconnected or removed node is not granted.
+    /// A paused, cordoned, disconnected or removed node is not granted.
     Pause,
     /// Nothing is granted where more than half of a failure domain is disconnected.
     Brake,
@@ -121,7 +121,7 @@ impl Rule {
             Rule::Monotone => "I11, monotone observation",
             Rule::Downgrade => "I12, downgrade",
             Rule::Window => "I16, the window",
-            Rule::Pause => "paused, disconnected or removed",
+            Rule::Pause => "paused, cordoned, disconnected or removed",
             Rule::Brake => "failure domain brake",
             Rule::FreshView => "fresh view",
             Rule::Ends => "L1, it ends",

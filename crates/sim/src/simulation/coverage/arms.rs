@@ -187,6 +187,7 @@ decision_arms! {
     HoldRamp: "a node waits: its wave ramps up";
     HoldBrake: "a node waits: most of its failure domain is disconnected";
     HoldPaused: "a node waits: it is paused";
+    HoldCordoned: "a node waits: it is cordoned";
     HoldSilent: "a node waits: its agent is disconnected";
     HoldMachine: "a node waits: it has no machine",
         rare: "a node that joins is provisioned within a second";

@@ -300,6 +300,7 @@ fn of_hold(hold: &Hold) -> DecisionArm {
         Hold::Brake { .. } => DecisionArm::HoldBrake,
         Hold::Node { state, .. } => of_node(state),
         Hold::Paused { .. } => DecisionArm::HoldPaused,
+        Hold::Cordoned { .. } => DecisionArm::HoldCordoned,
         Hold::Silent { .. } => DecisionArm::HoldSilent,
         Hold::Machine { .. } => DecisionArm::HoldMachine,
     }

@@ -133,6 +133,7 @@ fn is_news(hold: &Hold) -> bool {
         | Hold::Promotion { .. }
         | Hold::Brake { .. }
         | Hold::Paused { .. }
+        | Hold::Cordoned { .. }
         | Hold::Silent { .. }
         | Hold::Machine { .. } => true,
         // These change with each node; the lines of the waves show them.
