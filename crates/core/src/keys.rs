@@ -135,6 +135,11 @@ impl Keys {
         self.key(format_args!("policy/{node}"))
     }
 
+    /// Values of the node in the applied design, resolved.
+    pub fn self_values(&self, node: &NodeName) -> String {
+        self.key(format_args!("self/{node}"))
+    }
+
     pub fn release(&self, version: &Version) -> String {
         self.key(format_args!("releases/{version}"))
     }
@@ -252,6 +257,9 @@ pub enum Key {
     Policy {
         node: NodeName,
     },
+    SelfValues {
+        node: NodeName,
+    },
     Release {
         version: Version,
     },
@@ -326,6 +334,7 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["nodes", n] => Key::Node { node: node(n)? },
         ["machines", n] => Key::Machine { node: node(n)? },
         ["policy", n] => Key::Policy { node: node(n)? },
+        ["self", n] => Key::SelfValues { node: node(n)? },
         ["releases", v] => Key::Release { version: version(v)? },
         ["rollouts", "active"] => Key::ActiveRollout,
         ["rollouts", number] => Key::Rollout { id: RolloutId::parse(number)? },
@@ -373,6 +382,7 @@ mod tests {
             (keys.node(&node), Key::Node { node: node.clone() }),
             (keys.machine(&node), Key::Machine { node: node.clone() }),
             (keys.policy(&node), Key::Policy { node: node.clone() }),
+            (keys.self_values(&node), Key::SelfValues { node: node.clone() }),
             (keys.release(&version), Key::Release { version: version.clone() }),
             (keys.presence(&node), Key::Presence { node: node.clone() }),
             (keys.replica(&replica), Key::Replica { replica: replica.clone() }),

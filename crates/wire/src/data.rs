@@ -112,6 +112,17 @@ pub struct ResumeResponse {
     pub revision: Revision,
 }
 
+/// Values of a node in the applied design.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SelfResponse {
+    pub node: NodeName,
+    /// Empty for all values.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    pub value: Value,
+    pub revision: Revision,
+}
+
 /// Value that a node would look up, with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LookupResponse {

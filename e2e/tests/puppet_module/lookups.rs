@@ -125,3 +125,49 @@ fn concurrent_recording_keeps_every_key_intact() {
     assert_eq!(recorded.len(), 4 * 300);
     assert_eq!(recorded.into_iter().collect::<BTreeSet<_>>(), expected);
 }
+
+const OWN: &str = r#"
+node default {
+  notice("fqdn=${lookup('muster::self::fqdn')} ${lookup('etcdlookup::self::fqdn')}")
+  notice("servers=${lookup('app::servers')}")
+  notice("dug=${lookup('muster::self.dns.domain')} ${lookup('muster::self::routes::0::gateway')}")
+  notice("vlan=${lookup('muster::self::addresses::eth0_5')}")
+  notice("none=${lookup('muster::self::rack', undef, undef, 'none')} ${lookup('muster::self::fqdn::x', undef, undef, 'none')}")
+}
+"#;
+
+#[test]
+fn node_looks_up_its_own_design() {
+    let release = release(OWN, "app::servers: \"%{alias('muster::self::dns::servers')}\"\n");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
+    let own = json!({
+        "fqdn": "web1.example.org",
+        "dns": {"domain": "example.org", "servers": ["10.0.0.53", "%{facts.kernel}"]},
+        "routes": [{"network": "mgmt", "subnet": "0.0.0.0/0", "gateway": "10.0.0.1"}],
+        "addresses": {"eth0.5": "10.5.0.9"},
+    });
+    let run = node.apply_with(release.path(), "v1", json!({ "self": own }));
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    assert_eq!(run.noticed("fqdn"), "web1.example.org web1.example.org");
+    assert_eq!(run.noticed("servers"), "[10.0.0.53, %{facts.kernel}]");
+    assert_eq!(run.noticed("dug"), "example.org 10.0.0.1");
+    assert_eq!(run.noticed("vlan"), "10.5.0.9");
+    assert_eq!(run.noticed("none"), "none none");
+    assert_eq!(
+        run.lookups,
+        [
+            "self::fqdn",
+            "data::app::servers",
+            "self::dns::servers",
+            "self",
+            "self::routes::0::gateway",
+            "self::addresses::eth0_5",
+            "self::rack",
+            "self::fqdn::x",
+        ]
+    );
+    // A snapshot of an agent of an older version.
+    let run = node.apply_with(release.path(), "v1", json!({}));
+    assert_eq!(run.code, Some(1), "{run:#?}");
+    assert_eq!(run.lookups, ["self::fqdn"]);
+}

@@ -203,6 +203,7 @@ fn is_datum(key: &str) -> bool {
         | LookupKey::Leader { .. }
         | LookupKey::Published { .. }
         | LookupKey::Service { .. }
+        | LookupKey::SelfValue { .. }
         | LookupKey::Unknown => false,
     }
 }

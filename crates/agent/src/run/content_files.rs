@@ -91,6 +91,7 @@ fn with_prefix(key: &str) -> String {
         | LookupKey::Leader { .. }
         | LookupKey::Published { .. }
         | LookupKey::Service { .. }
+        | LookupKey::SelfValue { .. }
         | LookupKey::Datum { .. }
         | LookupKey::Unknown => key.to_owned(),
     }

@@ -170,6 +170,7 @@ fn show_source(source: &LookupSource, now: Timestamp, out: &mut Out) {
             fact("leader", format!("of role {role}, epoch {epoch}, for {}", age(*since, now)));
             fact("key", format!("{store_key} (revision {changed_at})"));
         }
+        LookupSource::Design { store_key } => fact("design", store_key.clone()),
         LookupSource::Published { nodes } | LookupSource::Service { nodes } => {
             fact("by", if nodes.is_empty() { "no node".into() } else { count(nodes.len(), "node") });
             keys(nodes, &mut fact);

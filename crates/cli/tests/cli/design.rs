@@ -623,3 +623,21 @@ async fn design_with_errors_is_shown_unless_it_has_a_secret() {
         assert!(!text.contains("hunter2"), "{text}");
     }
 }
+
+#[tokio::test]
+async fn resolved_values_of_a_node_are_shown() {
+    let machine = site();
+    snapshot!(machine.run(&["design", "show", "site", "web1", "--resolved"]).await, @"
+    exit 0
+    --- stdout
+    dns:
+      domain: local
+    fqdn: web1.local
+    host_name: web1
+    labels:
+      site: berlin
+    ");
+    let missing = machine.run(&["design", "show", "site", "wbe1", "--resolved"]).await;
+    assert!(missing.starts_with("exit 1\n") && missing.contains("web1"), "{missing}");
+    assert!(machine.run(&["design", "show", "site", "--resolved"]).await.starts_with("exit 64\n"));
+}

@@ -10,6 +10,7 @@ use crate::keys::Key;
 use crate::lookup::config_data::Layer;
 use crate::lookup::interface_in_key;
 use crate::lookup::published::Publication;
+use crate::lookup::self_values::SelfValues;
 use crate::names::{DataKey, NodeName, Role, Version};
 use crate::node::evidence::NotCounted;
 use crate::node::pause::{PauseRecord, PauseScope};
@@ -125,6 +126,7 @@ impl Fleet {
             Key::Node { node } => self.change_node_record(change, &node, effects)?,
             Key::Machine { node } => self.node(&node, effects).machine = at(change, read(change)?),
             Key::Policy { node } => self.change_policy(change, &node, effects)?,
+            Key::SelfValues { node } => self.change_self_values(change, &node, effects)?,
             Key::Presence { node } => {
                 effects.servers = true;
                 self.node(&node, effects).presence = at(change, read(change)?);
@@ -269,6 +271,16 @@ impl Fleet {
         self.node(name, effects).policy = change.value.map(|_| (unreadable_policy(), change.revision));
         let policy = read(change)?;
         self.node(name, effects).policy = at(change, policy);
+        Ok(())
+    }
+
+    /// Only the node itself can look these values up.
+    fn change_self_values(&mut self, change: &KeyChange<'_>, name: &NodeName, effects: &mut Effects) -> Applied {
+        effects.addressed_nodes.insert(name.clone());
+        self.node(name, effects).self_text = None;
+        let values: Option<SelfValues> = read(change)?;
+        let text = change.value.filter(|_| values.is_some()).and_then(|text| std::str::from_utf8(text).ok());
+        self.node(name, effects).self_text = text.map(Into::into);
         Ok(())
     }
 

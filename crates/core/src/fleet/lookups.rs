@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lookup::config_data::ConfigData;
 use crate::lookup::published::Publications;
+use crate::lookup::self_values::{self, SelfValues};
 use crate::lookup::services::{ServiceIndex, ServiceOffer};
 use crate::lookup::snapshot::{LeaderInfo, Snapshot};
 use crate::lookup::{LookupKey, Tag, all_roles_tag, datum_tag};
@@ -11,7 +12,7 @@ use crate::names::{DataKey, NodeName, Role};
 use crate::node::leaders::LeaderRecord;
 use crate::txn::Revision;
 
-use super::Fleet;
+use super::{Fleet, Node};
 
 impl Fleet {
     /// Nodes whose last run may have looked a role up.
@@ -68,7 +69,7 @@ impl Fleet {
         Some(LeaderInfo { host: self.host_of(&node), node, epoch: record.epoch, interfaces })
     }
 
-    /// Tag of the value that a node would look up. Without a node, configuration data have no value.
+    /// Tag of the value that a node would look up. Without a node, configuration data and values of the node have no value.
     pub fn tag(&self, key: &str, node: Option<&NodeName>) -> Tag {
         match LookupKey::parse(key) {
             LookupKey::ActiveRoles => {
@@ -86,12 +87,15 @@ impl Fleet {
                 let (_, (datum, _)) = self.data.layers_for(name, role, key).next()?;
                 Some(datum_tag(&datum.value, datum.secret))
             }),
+            LookupKey::SelfValue { path } => {
+                node.and_then(|name| self_values::tag_at(&self.nodes.get(name)?.self_values(), path))
+            }
             LookupKey::Unknown => None,
         }
         .unwrap_or_else(Tag::absent)
     }
 
-    /// Everything that every node may look up, without configuration data.
+    /// Everything that every node may look up, without configuration data and values of one node.
     pub fn snapshot(&self) -> Snapshot {
         let address = |name: &NodeName| Some((name.clone(), self.nodes.get(name)?.active()?.interfaces.clone()));
         let roles = self.index.roles.iter();
@@ -105,6 +109,7 @@ impl Fleet {
             leaders: leaders.collect(),
             published: self.published.by_key(),
             services: self.index.services.iter().map(|(name, nodes)| (name.clone(), nodes.clone())).collect(),
+            self_values: SelfValues::new(),
             data: BTreeMap::new(),
         }
     }
@@ -113,6 +118,7 @@ impl Fleet {
     pub fn snapshot_for(&self, name: &NodeName) -> Snapshot {
         let role = self.nodes.get(name).and_then(|node| node.record.as_ref()).map(|record| &record.role);
         let data = role.map(|role| self.data.effective_for(name, role)).unwrap_or_default();
-        Snapshot { data, ..self.snapshot() }
+        let self_values = self.nodes.get(name).map(Node::self_values).unwrap_or_default();
+        Snapshot { data, self_values, ..self.snapshot() }
     }
 }

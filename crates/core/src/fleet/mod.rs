@@ -23,6 +23,7 @@ use crate::identity::{CertificateRecord, Tokens};
 use crate::lookup::RoleTags;
 use crate::lookup::config_data::ConfigData;
 use crate::lookup::published::Publications;
+use crate::lookup::self_values::SelfValues;
 use crate::lookup::services::ServiceIndex;
 use crate::names::{EnvName, HostName, NodeName, ReplicaId, Role, Version};
 use crate::node::leaders::LeaderRecord;
@@ -175,6 +176,8 @@ pub struct Node {
     pub run_request: Option<(RunRequest, Revision)>,
     /// Key of the node's machine. Without one no machine has this identity.
     pub certificate: Option<(CertificateRecord, Revision)>,
+    /// Values of the node in the applied design, as stored. They are decoded when they are looked up.
+    pub self_text: Option<Box<str>>,
     /// As stored. It is decoded only when the history of this node is requested.
     pub history_text: Vec<u8>,
 }
@@ -198,7 +201,7 @@ pub struct Effects {
     pub nodes: BTreeSet<NodeName>,
     /// The desired version of nodes without a grant, or a pause, may have changed.
     pub desired: bool,
-    /// Nodes with a requested run, a grant, another policy, another role or another host name.
+    /// Nodes with a requested run, a grant, another policy, role or host name, or other values of their own.
     pub addressed_nodes: BTreeSet<NodeName>,
     /// A rollout changed. Concerns the rollout controller, no agent.
     pub rollouts: bool,
@@ -242,6 +245,11 @@ impl Node {
     pub fn has_answered(&self, chosen: Generation) -> bool {
         let last = self.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
         last.is_some_and(|last| last.generation >= chosen)
+    }
+
+    /// Values of the node in the applied design. Empty if they are missing or cannot be read.
+    pub fn self_values(&self) -> SelfValues {
+        self.self_text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
     pub fn history(&self) -> RunHistory {

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::fleet::Fleet;
 use crate::keys::Keys;
 use crate::lookup::config_data::{DatumRecord, Layer};
-use crate::lookup::{LookupKey, interface_in_key};
+use crate::lookup::{LookupKey, interface_in_key, self_values};
 use crate::names::{DataKey, NodeName, Role, ServiceName};
 use crate::spelling::nearest;
 use crate::txn::Revision;
@@ -21,13 +21,14 @@ pub const PREFIX: &str = "muster::";
 /// Older prefix, which stays.
 pub const ALIAS: &str = "etcdlookup::";
 /// First parts of keys after the prefix.
-const LOOKUPS: [&str; 4] = ["active_roles", "leader", "published", "services"];
+const LOOKUPS: [&str; 5] = ["active_roles", "leader", "published", "services", "self"];
 
 /// The key without its prefix, if it is not configuration data. Runs record it in this form, so that both prefixes are one
 /// key.
 pub fn without_prefix(asked: &str) -> Option<&str> {
-    let is_lookup =
-        |key: &&str| *key == "active_roles" || key.split_once("::").is_some_and(|(name, _)| LOOKUPS.contains(&name));
+    let is_lookup = |key: &&str| {
+        ["active_roles", "self"].contains(key) || key.split_once("::").is_some_and(|(name, _)| LOOKUPS.contains(&name))
+    };
     asked.strip_prefix(ALIAS).or_else(|| asked.strip_prefix(PREFIX).filter(is_lookup))
 }
 
@@ -68,6 +69,8 @@ pub enum LookupSource {
     Service { nodes: Vec<NodeKey> },
     /// Published by nodes.
     Published { nodes: Vec<NodeKey> },
+    /// The applied design.
+    Design { store_key: String },
 }
 
 /// A datum in its layer.
@@ -168,6 +171,10 @@ pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResu
                 source: LookupSource::Data { set, overrides: layers.collect() },
             })
         }
+        LookupKey::SelfValue { path } => {
+            let value = self_values::at_path(&fleet.get(node)?.self_values(), path)?;
+            Some(LookupResult { value, source: LookupSource::Design { store_key: keys.self_values(node) } })
+        }
         LookupKey::Unknown => None,
     }
 }
@@ -183,6 +190,11 @@ pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
         }
         LookupKey::Leader { role } => {
             nearest(role, roles()).filter(|near| *near != role).map(|role| format!("{PREFIX}leader::{role}"))
+        }
+        LookupKey::SelfValue { path } => {
+            let values = fleet.get(node)?.self_values();
+            let near = nearest(path.split("::").next()?, values.keys().map(String::as_str))?;
+            Some(format!("{PREFIX}self::{near}"))
         }
         LookupKey::Published { .. } | LookupKey::ActiveRoles => None,
         LookupKey::Service { name } => {

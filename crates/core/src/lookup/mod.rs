@@ -8,6 +8,7 @@
 pub mod config_data;
 pub mod explain;
 pub mod published;
+pub mod self_values;
 pub mod services;
 pub mod snapshot;
 
@@ -57,6 +58,8 @@ pub enum LookupKey<'a> {
     Service { name: &'a str },
     /// `data::<key>`: configuration data, which content looks up by its plain key.
     Datum { key: &'a str },
+    /// `self`, `self::<path>`: values of the node itself in the design; the path may hold `::`.
+    SelfValue { path: &'a str },
     /// A key without values in this version of Muster.
     Unknown,
 }
@@ -66,11 +69,13 @@ impl<'a> LookupKey<'a> {
         match key.split_once("::") {
             Some(("published", key)) if !key.is_empty() => return LookupKey::Published { key },
             Some(("data", key)) if !key.is_empty() => return LookupKey::Datum { key },
+            Some(("self", path)) if !path.is_empty() => return LookupKey::SelfValue { path },
             _ => {}
         }
         let mut parts = key.split("::");
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("active_roles"), None, None, None) => LookupKey::ActiveRoles,
+            (Some("self"), None, None, None) => LookupKey::SelfValue { path: "" },
             (Some("active_roles"), Some(role), None, None) => LookupKey::ActiveRole { role },
             (Some("active_roles"), Some(role), Some(interface), None) => {
                 LookupKey::ActiveRoleInterface { role, interface }
@@ -257,10 +262,20 @@ mod tests {
         assert_eq!(LookupKey::parse("published::db::binlog"), LookupKey::Published { key: "db::binlog" });
         assert_eq!(LookupKey::parse("data::nova::port"), LookupKey::Datum { key: "nova::port" });
         assert_eq!(LookupKey::parse("active_roles"), LookupKey::ActiveRoles);
+        assert_eq!(LookupKey::parse("self"), LookupKey::SelfValue { path: "" });
+        assert_eq!(LookupKey::parse("self::dns::domain"), LookupKey::SelfValue { path: "dns::domain" });
         assert_eq!(LookupKey::parse("services::http"), LookupKey::Service { name: "http" });
-        for unknown in
-            ["", "services", "services::a::b", "active_roles::a::b::c", "leader", "leader::a::b", "data::", "published"]
-        {
+        for unknown in [
+            "",
+            "services",
+            "services::a::b",
+            "active_roles::a::b::c",
+            "leader",
+            "leader::a::b",
+            "data::",
+            "self::",
+            "published",
+        ] {
             assert_eq!(LookupKey::parse(unknown), LookupKey::Unknown, "{unknown:?}");
         }
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::lookup::config_data::Datum;
+use crate::lookup::self_values::{self, SelfValues};
 use crate::lookup::services::{self, Service};
 use crate::lookup::{
     LookupKey, RoleTags, Tag, all_roles_tag, datum_tag, interface_in_key, leader_tag, published, stable_text,
@@ -41,6 +42,10 @@ pub struct Snapshot {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BTreeMap<String, Service>>)]
     pub services: BTreeMap<ServiceName, BTreeMap<NodeName, Service>>,
+    /// Values of this node in the applied design, resolved.
+    #[serde(rename = "self", default)]
+    #[schema(value_type = BTreeMap<String, Value>)]
+    pub self_values: SelfValues,
     /// Configuration data that apply to this node.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, Datum>)]
@@ -82,6 +87,7 @@ impl Snapshot {
             LookupKey::Published { key } => Some(published::tag_of(self.published.get(key).into_iter().flatten())),
             LookupKey::Service { name } => Some(services::tag_of(self.services.get(name).into_iter().flatten())),
             LookupKey::Datum { key } => self.data.get(key).map(|datum| datum_tag(&datum.value, datum.secret)),
+            LookupKey::SelfValue { path } => self_values::tag_at(&self.self_values, path),
             LookupKey::Unknown => None,
         }
         .unwrap_or_else(Tag::absent)
@@ -155,6 +161,10 @@ pub fn describe_change(key: &str, before: &Snapshot, after: &Snapshot) -> Lookup
             (_, Some(new)) => format!("{} ({})", clip(&stable_text(&new.value), MAX_VALUE), new.layer),
             (Some(_), None) => "removed".to_owned(),
             (None, None) => String::new(),
+        },
+        LookupKey::SelfValue { path } => match self_values::at_path(&after.self_values, path) {
+            Some(value) => clip(&stable_text(&value), MAX_VALUE),
+            None => "removed".to_owned(),
         },
         LookupKey::Unknown => String::new(),
     };

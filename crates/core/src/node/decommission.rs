@@ -65,9 +65,11 @@ impl RoleLookups {
             LookupKey::ActiveRoles => true,
             LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => role == of.as_str(),
             LookupKey::Service { name } => services.contains_key(name),
-            LookupKey::Leader { .. } | LookupKey::Published { .. } | LookupKey::Datum { .. } | LookupKey::Unknown => {
-                false
-            }
+            LookupKey::Leader { .. }
+            | LookupKey::Published { .. }
+            | LookupKey::Datum { .. }
+            | LookupKey::SelfValue { .. }
+            | LookupKey::Unknown => false,
         })
     }
 
@@ -96,6 +98,7 @@ fn role(key: &str) -> Option<&str> {
         | LookupKey::Published { .. }
         | LookupKey::Service { .. }
         | LookupKey::Datum { .. }
+        | LookupKey::SelfValue { .. }
         | LookupKey::Unknown => None,
     }
 }

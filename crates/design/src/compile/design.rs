@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use muster_core::names::{EnvName, Role};
+use muster_core::names::{EnvName, NodeName, Role};
 
 use super::assemble::assemble;
 use super::load::{DesignFile, LoadedFile, load};
@@ -165,6 +165,16 @@ impl Design {
     pub fn resolved(&self, node: &str) -> Option<ResolvedNode> {
         let site = self.inner.site();
         Some(resolve(&site, &site.get(Kind::Node, node)?))
+    }
+
+    /// Resolved values of all nodes as JSON objects, without empty members.
+    pub fn resolved_nodes(&self) -> Vec<(NodeName, serde_json::Value)> {
+        let site = self.inner.site();
+        let values = |name: &NodeName| {
+            let node = resolve(&site, &site.get(Kind::Node, name.as_str())?);
+            Some((name.clone(), node.to_values()))
+        };
+        self.nodes().iter().filter_map(|node| values(&node.name)).collect()
     }
 
     /// Names of the nodes that a boot action selects.

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 
 use crate::kinds::Kind;
 use crate::resolve::kernel_params::hardware_profile;
-use crate::rules::view::{entries, items};
+use crate::rules::view::{addresses, entries, items};
 use crate::rules::{DocumentView, NetworkView, SiteView, attached};
 use crate::types::{Cidr, address};
 use crate::yaml::YamlNode;
@@ -31,6 +31,13 @@ pub struct ResolvedNode {
     /// The host name with the domain of the primary network: `web1.example.org`.
     pub fqdn: String,
     pub dns: Dns,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    /// By network; `dhcp` where the address is assigned.
+    pub addresses: BTreeMap<String, String>,
+    /// As in the effective document: devices, networks and settings of each interface.
+    pub interfaces: BTreeMap<String, serde_json::Value>,
     /// Routes of all networks of the node, with routing domains expanded.
     pub routes: Vec<Route>,
     /// Devices of its interfaces and disks.
@@ -40,16 +47,57 @@ pub struct ResolvedNode {
     pub boot_actions: Vec<String>,
 }
 
+impl ResolvedNode {
+    /// The values as a JSON object, without empty members.
+    pub fn to_values(&self) -> serde_json::Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        prune(&mut value);
+        value
+    }
+}
+
+/// Removes empty objects, lists and texts.
+fn prune(value: &mut serde_json::Value) {
+    let is_empty = |value: &serde_json::Value| match value {
+        serde_json::Value::Object(members) => members.is_empty(),
+        serde_json::Value::Array(items) => items.is_empty(),
+        serde_json::Value::String(text) => text.is_empty(),
+        serde_json::Value::Null => true,
+        serde_json::Value::Bool(_) | serde_json::Value::Number(_) => false,
+    };
+    if let serde_json::Value::Object(members) = value {
+        members.values_mut().for_each(prune);
+        members.retain(|_, member| !is_empty(member));
+    }
+}
+
 pub(crate) fn resolve(site: &SiteView<'_>, node: &DocumentView<'_>) -> ResolvedNode {
     ResolvedNode {
         host_name: host_name(node).into_owned(),
         fqdn: fqdn(site, node),
         dns: dns(site, node),
+        rack: node.text("rack").map(str::to_owned),
+        labels: texts(node, "labels"),
+        addresses: node_addresses(node),
+        interfaces: entries(node.tree, "interfaces")
+            .iter()
+            .map(|entry| (entry.key.text.to_string(), serde_json::to_value(&entry.value).unwrap_or_default()))
+            .collect(),
         routes: node_routes(site, node),
         devices: devices(site, node),
         kernel_params: kernel_params::kernel_params(site, node),
         boot_actions: boot_actions::of_node(site, node),
     }
+}
+
+fn texts(node: &DocumentView<'_>, key: &str) -> BTreeMap<String, String> {
+    let entries = entries(node.tree, key).iter();
+    entries.filter_map(|entry| Some((entry.key.text.to_string(), entry.value.text()?.to_owned()))).collect()
+}
+
+fn node_addresses(node: &DocumentView<'_>) -> BTreeMap<String, String> {
+    let written = addresses(node);
+    written.filter_map(|entry| Some((entry.network.value.to_owned(), entry.written?.text()?.to_owned()))).collect()
 }
 
 /// Host name: the field `host_name`, or the name of the node with `_` replaced by `-`.

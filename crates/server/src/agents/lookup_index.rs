@@ -36,6 +36,13 @@ impl SeenLookups {
         self.keys.iter().map(|key| &**key)
     }
 
+    /// Returns whether the run looked up values of the node itself. The keys are sorted.
+    fn has_self_keys(&self) -> bool {
+        let first = self.keys.partition_point(|key| &**key < "self");
+        let is_self = |key: &str| key == "self" || key.starts_with("self::");
+        self.keys.iter().skip(first).take_while(|key| key.starts_with("self")).any(|key| is_self(key))
+    }
+
     /// The same keys with the tags of their current values.
     pub(crate) fn with_current_tags(&self, tag: impl Fn(&str) -> Tag) -> Self {
         Self { keys: self.keys.clone(), tags: self.keys.iter().map(|key| tag(key)).collect() }
@@ -121,6 +128,7 @@ impl LookupIndex {
             | LookupKey::Published { .. }
             | LookupKey::Service { .. }
             | LookupKey::Datum { .. }
+            | LookupKey::SelfValue { .. }
             | LookupKey::Unknown => false,
         };
         let sets = self.by_key.iter().filter(move |(key, _)| of_role(key)).flat_map(|(_, sets)| sets);
@@ -145,7 +153,7 @@ pub(crate) struct LookupDiff {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum DataScope {
     Role(Option<Role>),
-    /// A node with data of its own.
+    /// A node with data of its own, or one that looked up values of its own design.
     Node(NodeName),
 }
 
@@ -167,7 +175,7 @@ impl Comparisons {
         node: Option<&Node>,
         seen: &Arc<SeenLookups>,
     ) -> Arc<LookupDiff> {
-        let scope = if fleet.data().has_own_layer(name) {
+        let scope = if fleet.data().has_own_layer(name) || seen.has_self_keys() {
             DataScope::Node(name.clone())
         } else {
             DataScope::Role(node.and_then(|node| node.record.as_ref()).map(|record| record.role.clone()))

@@ -3,13 +3,14 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::fleet::{Fleet, Node};
-use muster_core::lookup::explain;
+use muster_core::lookup::{explain, self_values};
 use muster_core::names::NodeName;
 use muster_core::node::status::NodeState;
 use muster_core::report::Report;
 use muster_core::report::summary::clip;
-use muster_wire::data::LookupResponse;
+use muster_wire::data::{LookupResponse, SelfResponse};
 use muster_wire::operator::{AgentNames, NodeDetail, NodeRow, NodeService, Page};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::runs::FailureList;
 use serde::Deserialize;
 
@@ -159,6 +160,49 @@ pub(crate) async fn list_failures(
     let groups = groups.into_iter().map(|(group, _)| group).collect();
     let Page { items, next, revision } = page.cut(rows, revision, |row: &NodeRow| row.node.to_string())?;
     Ok(Json(FailureList { items, groups, next, revision }))
+}
+
+/// Shows the values of a node in the applied design, resolved: names, DNS, addresses, interfaces, routes, devices, kernel
+/// parameters, boot actions, rack and labels. A run looks them up with `muster::self`.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/self", params(("env" = String, Path), ("node" = String, Path)),
+    responses((status = 200, body = SelfResponse)))]
+pub(crate) async fn show_self(
+    State(reader): State<Reader>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+) -> Result<Json<SelfResponse>, ApiError> {
+    self_value(&reader, &scope, &path, "")
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SelfPath {
+    path: String,
+}
+
+/// Shows one of these values. The parts of the path are separated by `::`, as in `dns::domain`.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/self/{path}",
+    params(("env" = String, Path), ("node" = String, Path), ("path" = String, Path)),
+    responses((status = 200, body = SelfResponse)))]
+pub(crate) async fn show_self_value(
+    State(reader): State<Reader>,
+    scope: Scope,
+    Path(node): Path<NodePath>,
+    Path(SelfPath { path }): Path<SelfPath>,
+) -> Result<Json<SelfResponse>, ApiError> {
+    self_value(&reader, &scope, &node, &clip(&path, LONGEST))
+}
+
+fn self_value(reader: &Reader, scope: &Scope, node: &NodePath, path: &str) -> Result<Json<SelfResponse>, ApiError> {
+    let name = node.designed(reader, scope)?;
+    scope.read(reader, |fleet| {
+        let values = fleet.get(&name).map(Node::self_values).unwrap_or_default();
+        let value = self_values::at_path(&values, path).ok_or_else(|| {
+            let detail = format!("the design gives {name} no value {path:?}");
+            let known: Vec<&str> = values.keys().map(String::as_str).collect();
+            ApiError(Problem::new(ProblemCode::NotFound, detail).hint(format!("it gives {}", known.join(", "))))
+        })?;
+        Ok(Json(SelfResponse { node: name.clone(), path: path.to_owned(), value, revision: fleet.revision }))
+    })?
 }
 
 /// Longest key that is looked up, in characters.

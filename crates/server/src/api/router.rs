@@ -15,8 +15,8 @@ use crate::app::App;
 
 use super::access::{AccessControl, check_access};
 use super::{
-    agents, backup, data, design, drift, environments, error, identity, logs, nodes, pauses, policies, releases, rollouts, runs,
-    server, services, versions,
+    agents, backup, data, design, drift, environments, error, identity, logs, nodes, pauses, policies, releases,
+    rollouts, runs, server, services, versions,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -58,6 +58,8 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(nodes::show_node))
         .routes(routes!(nodes::list_failures))
         .routes(routes!(nodes::lookup_key))
+        .routes(routes!(nodes::show_self))
+        .routes(routes!(nodes::show_self_value))
         .routes(routes!(services::list_services))
         .routes(routes!(runs::list_runs))
         .routes(routes!(drift::list_drift))

@@ -217,6 +217,7 @@ impl BlobRefs {
                 | Key::Node { .. }
                 | Key::Machine { .. }
                 | Key::Policy { .. }
+                | Key::SelfValues { .. }
                 | Key::AllowOlder
                 | Key::Trust
                 | Key::Leader { .. }

@@ -18,6 +18,7 @@ use crate::App;
 use crate::api::chain;
 use crate::design::compiled::DesignRef;
 use crate::design::node_records::{compare, follow_design_while};
+use crate::design::self_values::follow_self_values;
 use crate::replica::ControllerLock;
 use crate::transactions::MAX_OPS;
 
@@ -136,12 +137,16 @@ impl DesignController {
             // An earlier version of Muster with fewer rules accepted it. Nodes must not change because of that.
             return DesignOutcome::Stuck(format!("their design, number {}, has errors", design_ref.number));
         }
+        let applied = Guard::Unchanged { key: Keys::new(env).design_applied(), since: at };
+        let guards = [held.guard(), applied];
+        if let Err(error) = follow_self_values(&self.app, env, &design.self_texts(), &guards).await {
+            return log_failure(env, &error);
+        }
         let records = design.records();
         if self.app.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
             return DesignOutcome::All;
         }
-        let applied = Guard::Unchanged { key: Keys::new(env).design_applied(), since: at };
-        match follow_design_while(&self.app, env, &records, &[held.guard(), applied]).await {
+        match follow_design_while(&self.app, env, &records, &guards).await {
             Ok(change) => {
                 let (added, changed) = (change.added.len() + change.returned.len(), change.changed.len());
                 let gone = change.leaving.len() + change.removed.len();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use muster_core::design::DesignRevision;
 use muster_core::fleet::Fleet;
+use muster_core::lookup::self_values::bounded_text;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::node::record::NodeRecord;
 use muster_design::file_text::FileText;
@@ -33,6 +34,7 @@ pub struct CompiledDesign {
     pub design: Design,
     pub findings: Findings,
     records: OnceLock<Arc<BTreeMap<NodeName, NodeRecord>>>,
+    self_texts: OnceLock<Arc<BTreeMap<NodeName, String>>>,
 }
 
 /// Texts in memory, by digest.
@@ -87,7 +89,8 @@ impl CompiledDesign {
 
     fn new(tree: DesignTree, checked: CheckedDesign) -> Self {
         let CheckedDesign { design, findings } = checked;
-        Self { manifest: tree.digest(), tree, design, findings, records: OnceLock::new() }
+        let (records, self_texts) = (OnceLock::new(), OnceLock::new());
+        Self { manifest: tree.digest(), tree, design, findings, records, self_texts }
     }
 
     /// Returns true if the design can be applied: none of its findings is an error.
@@ -99,6 +102,16 @@ impl CompiledDesign {
     pub fn records(&self) -> Arc<BTreeMap<NodeName, NodeRecord>> {
         let records = || self.design.nodes().iter().map(|node| (node.name.clone(), node.record.clone())).collect();
         self.records.get_or_init(|| Arc::new(records())).clone()
+    }
+
+    /// Resolved values of each node, as they are stored.
+    pub fn self_texts(&self) -> Arc<BTreeMap<NodeName, String>> {
+        let text = |(name, resolved): (NodeName, serde_json::Value)| {
+            let values = serde_json::from_value(resolved).unwrap_or_default();
+            Some((name, bounded_text(values).ok()?))
+        };
+        let texts = || self.design.resolved_nodes().into_iter().filter_map(text).collect();
+        self.self_texts.get_or_init(|| Arc::new(texts())).clone()
     }
 }
 

@@ -11,6 +11,7 @@
 //! - [`tree`]: files of a revision, cheap to change. [`compiled`]: compiled designs, and those in memory.
 //! - [`input`] and [`edit`]: whole sources, and single documents.
 //! - [`revision`]: commits a revision. [`apply`]: plan and apply. [`node_records`]: makes `nodes/` follow a design.
+//!   `self_values`: makes `self/` follow it.
 //!
 //! Invariants: a design with an error among its findings is never accepted, revision numbers have no gaps, and only
 //! `design/applied` changes nodes.
@@ -21,4 +22,5 @@ pub mod edit;
 pub mod input;
 pub mod node_records;
 pub mod revision;
+pub(crate) mod self_values;
 pub mod tree;

@@ -248,6 +248,7 @@ fn key_removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
         keys.machine(name),
         keys.observed(name),
         keys.history(name),
+        keys.self_values(name),
         keys.published(name),
         keys.requested_run(name),
         keys.desired(name),

@@ -38,6 +38,8 @@ pub(crate) struct SnapshotText {
     pub(crate) tag: Tag,
     revision: Revision,
     shared: Arc<str>,
+    /// Values of the node in the design.
+    own: Arc<str>,
     data: Arc<str>,
 }
 
@@ -72,7 +74,8 @@ impl SnapshotCache {
 
 impl EnvSnapshots {
     fn new(fleet: &Fleet) -> Result<Self, serde_json::Error> {
-        let Snapshot { revision: _, tag: _, active_roles, leaders, published, services, data: _ } = fleet.snapshot();
+        let Snapshot { revision: _, tag: _, active_roles, leaders, published, services, self_values: _, data: _ } =
+            fleet.snapshot();
         let shared = format!(
             "\"active_roles\":{},\"leaders\":{},\"published\":{},\"services\":{}",
             serde_json::to_string(&active_roles)?,
@@ -101,7 +104,9 @@ impl EnvSnapshots {
                 }
             },
         };
-        Ok(SnapshotText { tag, revision: fleet.revision, shared: Arc::clone(&self.shared), data })
+        let own: Arc<str> = node.and_then(|node| node.self_text.as_deref()).unwrap_or("{}").into();
+        let tag = if &*own == "{}" { tag } else { text_tag(&[tag.as_str(), &own]) };
+        Ok(SnapshotText { tag, revision: fleet.revision, shared: Arc::clone(&self.shared), own, data })
     }
 
     fn tagged(&self, data: Arc<str>) -> (Arc<str>, Tag) {
@@ -117,9 +122,9 @@ fn data_text(fleet: &Fleet, node: &NodeName, role: &Role) -> Result<Arc<str>, se
 impl SnapshotText {
     /// The snapshot as JSON.
     pub(crate) fn write(&self) -> String {
-        let Self { tag, revision, shared, data } = self;
+        let Self { tag, revision, shared, own, data } = self;
         // A tag has only letters and digits: it needs no escapes.
-        format!("{{\"revision\":{},\"tag\":\"{}\",{shared},\"data\":{data}}}", revision.0, tag.as_str())
+        format!("{{\"revision\":{},\"tag\":\"{}\",{shared},\"self\":{own},\"data\":{data}}}", revision.0, tag.as_str())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use muster_core::design::DesignRevision;
 use muster_core::fleet::DestroyRecord;
+use muster_core::lookup::Lookups;
 use muster_core::names::Role;
 use muster_core::rollout::strategy::{Amount, Reach};
 use muster_core::txn::{Op, Txn};
@@ -10,6 +11,7 @@ use muster_wire::client::WriteOptions;
 use muster_wire::design::{ApplyDesign, DesignInput, DesignPlan, DocumentText, NodeAction, SourceBundle, Totals};
 use muster_wire::problem::ProblemCode;
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget, StrategySource};
+use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Replica, StoreFixture, bundle, env, keys, node, refused, site};
 use crate::on_both_stores;
@@ -278,6 +280,57 @@ on_both_stores! {
         // Revision numbers start again at 1.
         assert_eq!(a.apply(site(1)).await.unwrap().design.0, 1);
         assert_eq!(a.nodes(), ["db1", "web1"]);
+        a.stop().await;
+    }
+
+    async fn node_gets_the_values_of_its_own_design(fixture: StoreFixture) {
+        let a = fixture.replica().await;
+        let labelled = |web1: &str, web2: &str| {
+            let node = |name: &str, tier: &str| {
+                format!("kind: Node\nname: {name}\nlabels: {{tier: {tier}}}\nspec: {{primary_network: mgmt}}\n---\n")
+            };
+            let network = "kind: Network\nname: mgmt\nspec: {cidr: 10.0.0.0/24, dns: {domain: example.org, servers: [10.0.0.53]}}\n";
+            let documents = format!("{}{}{network}", node("web1", web1), node("web2", web2));
+            let mut bundles = site(2);
+            bundles.push(bundle("more", &[("nodes.yaml", &documents)]));
+            bundles
+        };
+        a.apply(labelled("front", "front")).await.unwrap();
+        let test = env();
+        let own = |name: &'static str, path: &'static str| a.client.self_values(&test, name, path);
+        assert_eq!(own("web1", "fqdn").await.unwrap().value, "web1.example.org");
+        assert_eq!(own("web1", "dns::servers::0").await.unwrap().value, "10.0.0.53");
+        assert_eq!(own("web1", "").await.unwrap().value["labels"]["tier"], "front");
+        assert_eq!(own("db1", "fqdn").await.unwrap().value, "db1.local");
+        let absent = refused(own("web1", "fqnd").await);
+        assert_eq!(absent.code, ProblemCode::NotFound);
+        assert!(absent.hint.unwrap().contains("fqdn"));
+        let found = a.client.lookup(&env(), "web1", "muster::self::fqdn").await.unwrap().found.unwrap();
+        assert_eq!(found.value, "web1.example.org");
+
+        // A change wakes the nodes that looked it up and have another value now.
+        let mut streams = Vec::new();
+        for name in ["web1", "web2"] {
+            let key = "self::labels::tier".to_owned();
+            let tag = a.app.view.fleets()[&env()].tag(&key, Some(&node(name)));
+            let open = SyncOpen { lookups: Lookups::from([(key, tag)]), ..SyncOpen::default() };
+            streams.push(a.client.sync(&env(), &node(name), &open).await.unwrap());
+        }
+        a.apply(labelled("back", "front")).await.unwrap();
+        a.apply(labelled("back", "spare")).await.unwrap();
+        for (stream, tier) in streams.iter_mut().zip(["back", "spare"]) {
+            let snapshot = loop {
+                if let SyncEvent::Snapshot { changed, snapshot } = stream.next().await.unwrap().unwrap()
+                    && !changed.is_empty()
+                {
+                    assert_eq!(changed, ["self::labels::tier"]);
+                    break snapshot;
+                }
+            };
+            assert_eq!(snapshot.self_values["labels"]["tier"], tier);
+        }
+        a.apply(site(1)).await.unwrap();
+        a.sees("web2 is gone", |fleet| fleet.get(&node("web2")).is_none()).await;
         a.stop().await;
     }
 

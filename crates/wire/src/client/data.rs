@@ -13,8 +13,8 @@ use muster_core::txn::Revision;
 use super::design::by as said_by;
 use super::{Client, ClientError};
 use crate::data::{
-    DatumRow, LookupResponse, PauseRow, ResumeResponse, SetDatum, SetDatumResponse, SetPause, SetPauseResponse,
-    UnsetDatumResponse,
+    DatumRow, LookupResponse, PauseRow, ResumeResponse, SelfResponse, SetDatum, SetDatumResponse, SetPause,
+    SetPauseResponse, UnsetDatumResponse,
 };
 use crate::operator::Page;
 use crate::policy::{PolicyResponse, SetPolicy};
@@ -133,6 +133,17 @@ impl Client {
     ) -> Result<PolicyResponse, ClientError> {
         let request = self.request(Method::DELETE, &format!("/v1/envs/{env}/nodes/{node}/policy"));
         self.send(said_by(request.query(&[("policy", policy.word())]), Some(by))).await
+    }
+
+    /// Values of a node in the applied design; one of them if a path is given.
+    pub async fn self_values(
+        &self,
+        env: &EnvName,
+        node: impl Display,
+        path: &str,
+    ) -> Result<SelfResponse, ClientError> {
+        let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+        self.send(self.request(Method::GET, &format!("/v1/envs/{env}/nodes/{node}/self{path}"))).await
     }
 
     /// Value that a node would look up.

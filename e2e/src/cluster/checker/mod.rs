@@ -150,6 +150,7 @@ impl<'a> ChangedKey<'a> {
             | Key::Node { node }
             | Key::Machine { node }
             | Key::Policy { node }
+            | Key::SelfValues { node }
             | Key::Published { node }
             | Key::RunRequest { node }
             | Key::Desired { node }

@@ -31,6 +31,7 @@ Examples:
   muster design show site overrides web1 --env lab -o json | jq .spec.interfaces
   muster design show site Network/oob
   muster design show site --kind Network oob
+  muster design show site web1 --resolved
   muster design show site --list")]
 pub struct Args {
     /// Directories of the design, later ones take precedence; then a node or KIND/NAME
@@ -42,6 +43,9 @@ pub struct Args {
     /// Kind of the document [default: Node]
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
+    /// Show the resolved values of a node, as a run looks them up with `muster::self::…`
+    #[arg(long, conflicts_with_all = ["kind", "list"])]
+    resolved: bool,
     /// List nodes and documents, without their values
     #[arg(long, conflicts_with = "kind")]
     list: bool,
@@ -68,6 +72,14 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
         Some(_) if args.list => {
             return Err(Failure::usage("--list takes no name: omit the name, or --list"));
         }
+        Some(name) if args.resolved => {
+            let subject = DocumentArg::parse(name, None, &design);
+            subject.find(&design)?;
+            let name = name.strip_prefix("Node/").unwrap_or(name);
+            let resolved = design.resolved(name).map(|node| node.to_values());
+            out.document(format, &resolved.unwrap_or_default());
+        }
+        None if args.resolved => return Err(Failure::usage("--resolved needs the name of a node")),
         Some(name) => {
             let subject = DocumentArg::parse(name, args.kind.as_deref(), &design);
             out.document(format, &subject.find(&design)?);

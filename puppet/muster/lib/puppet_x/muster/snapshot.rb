@@ -38,6 +38,8 @@ module PuppetX
         malformed('has no object "published" of keys and nodes') unless objects?(data['published'], 1)
         malformed('has no object "services" of services and nodes') unless objects?(data['services'], 2)
         malformed('has no object "data" of keys with a value each') unless data?(data['data'])
+        # An agent of an older version writes none.
+        malformed('has a "self" that is not an object') unless objects?(data['self'] || {}, 0)
       end
 
       # One of the node's own facts, such as `node` or `interfaces`.
@@ -85,6 +87,17 @@ module PuppetX
 
         in_order(@data['services'][name] || {}).map do |node, service|
           { 'node' => node, 'address' => service['address'], 'port' => service['port'], 'tags' => service['tags'] || [] }
+        end
+      end
+
+      # A value of this node in the design, by the names of the members on the way; nil if there is none.
+      def self_value(names)
+        names.reduce(@data['self'] || {}) do |value, name|
+          case value
+          # Hiera digs at dots, so a key names eth0.100 as eth0_100.
+          when Hash then value.fetch(name) { value.find { |member, _| member.tr('.', '_') == name }&.last }
+          when Array then name.match?(/\A[0-9]+\z/) ? value[name.to_i] : nil
+          end
         end
       end
 

@@ -17,6 +17,8 @@ require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FIL
 #     muster::leader::<role>                         {node, host, epoch, interfaces}; not found without a leader
 #     muster::published::<key>                       {node => value}; {} if no node publishes the key
 #     muster::services::<name>                       [{node, address, port, tags}]; [] if no node offers the service
+#     muster::self                                   the values of this node in the design, resolved
+#     muster::self::<member>[::<member>]             one of them, such as muster::self::fqdn or muster::self::dns::servers
 #
 # The older prefix `etcdlookup::` gives the same values. Every other key is configuration data of the environment, also one
 # that begins with `muster::`. A secret value is returned as Sensitive. Values are never interpolated.
@@ -51,7 +53,7 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
     return nil if separator.empty?
     return wanted if prefix == 'etcdlookup'
 
-    wanted if prefix == 'muster' && wanted.match?(/\A(?:active_roles\z|(?:active_roles|leader|published|services)::)/)
+    wanted if prefix == 'muster' && wanted.match?(/\A(?:(?:active_roles|self)\z|(?:active_roles|leader|published|services|self)::)/)
   end
 
   # Puppet looks up every parameter of every class, so this must be fast.
@@ -69,6 +71,7 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
 
   def find(snapshot, wanted)
     return snapshot.all_active if wanted == 'active_roles'
+    return snapshot.self_value(wanted.split('::', -1).drop(1)) if wanted.match?(/\Aself(?:::.+)?\z/)
 
     table, separator, name = wanted.partition('::')
     return nil if separator.empty?
