@@ -58,6 +58,8 @@ const TABLE: &[(&str, &str, Access)] = &[
     ("PUT", "/v1/envs/{env}/nodes/{node}/activity", Access::OwnNode),
     ("GET", "/v1/envs/{env}/nodes/{node}/desired", Access::OwnNode),
     ("POST", "/v1/envs/{env}/nodes/{node}/runs/{run}/log", Access::OwnNode),
+    ("GET", "/v1/envs/{env}/nodes/{node}/self", Access::OwnNode),
+    ("GET", "/v1/envs/{env}/nodes/{node}/self/{path}", Access::OwnNode),
     ("GET", "/v1/envs/{env}/releases/{version}/bundle", Access::NodesOfEnvironment),
     ("GET", "/v1/envs/{env}/releases/{version}/delta", Access::NodesOfEnvironment),
     ("GET", "/v1/envs/{env}/activities", Access::Replicas),

@@ -135,6 +135,8 @@ async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
     GET /readyz
     GET /v1/ca
     GET /v1/envs/{env}/nodes/{node}/desired
+    GET /v1/envs/{env}/nodes/{node}/self
+    GET /v1/envs/{env}/nodes/{node}/self/{path}
     GET /v1/envs/{env}/releases/{version}/bundle
     GET /v1/envs/{env}/releases/{version}/delta
     POST /v1/envs/{env}/nodes/{node}/reports
