@@ -1,9 +1,11 @@
 //! Encrypted data of Hiera, with the private key outside of the release.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use muster_core::report::RunResult;
+use muster_e2e::server::repository;
 use serde_json::json;
 
 use crate::node::{TestNode, write_release};
@@ -20,15 +22,14 @@ fn eyaml(keys: &Path, args: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn encrypted_value_is_decrypted_with_a_key_outside() {
+async fn encrypted_value_of_the_book_is_decrypted_with_a_key_outside() {
     let keys = tempfile::tempdir().unwrap();
     eyaml(keys.path(), &["createkeys"]);
     let encrypted = eyaml(keys.path(), &["encrypt", "--output", "string", "--string", "open sesame"]);
-    let hiera = format!(
-        "version: 5\ndefaults: {{datadir: data}}\nhierarchy:\n- name: secrets\n  lookup_key: eyaml_lookup_key\n  \
-         path: secrets.eyaml\n  options: {{pkcs7_private_key: '{0}/private.pem', pkcs7_public_key: '{0}/public.pem'}}\n",
-        keys.path().display()
-    );
+    let page = fs::read_to_string(repository().join("docs/src/puppet.md")).unwrap();
+    let (_, text) = page.split_once("```yaml\n# hiera.yaml with encrypted data\n").unwrap();
+    let (hiera, _) = text.split_once("```").unwrap();
+    let hiera = hiera.replace("/etc/puppet/eyaml", keys.path().to_str().unwrap());
     let data = format!("app::password: {encrypted}\n");
     let node = TestNode::with(|release| {
         write_release(release, &[("site.pp", SITE), ("hiera.yaml", &hiera), ("data/secrets.eyaml", &data)]);
