@@ -70,6 +70,8 @@ pub(crate) enum Name {
     Status,
     /// Reports per second, and fsyncs per report
     Reports,
+    /// Machines that join, and reports over TLS
+    Identity,
     /// Memory of the server, and its time to start
     Server,
     /// Reports per second on etcd, against etcd's own puts
@@ -109,6 +111,7 @@ impl Name {
             Name::VerifyHosts => "verify-hosts",
             Name::Status => "status",
             Name::Reports => "reports",
+            Name::Identity => "identity",
             Name::Server => "server",
             Name::EtcdReports => "etcd-reports",
             Name::EtcdStore => "etcd-store",
@@ -136,6 +139,7 @@ impl Name {
             Name::VerifyHosts => "asking about 5,000 hosts",
             Name::Status => "one screen of 5,000 nodes",
             Name::Reports => "reports per second, and fsyncs per report",
+            Name::Identity => "machines that join, and reports over TLS",
             Name::Server => "memory of the server, and its time to start",
             Name::EtcdReports => "reports per second on etcd, against etcd's own puts",
             Name::EtcdStore => "the embedded store against etcd",

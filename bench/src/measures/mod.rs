@@ -4,6 +4,7 @@ mod agents;
 mod control_repository;
 mod design;
 mod etcd;
+mod identity;
 mod overhead;
 mod populated;
 mod raw_store;
@@ -29,6 +30,7 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Ben
         Name::VerifyHosts => populated::measure_verify_hosts(bench).await,
         Name::Status => populated::measure_status(bench).await,
         Name::Reports => reports::measure(bench).await,
+        Name::Identity => identity::measure(bench).await,
         Name::Server => server::measure_server(bench).await,
         Name::EtcdReports => etcd::reports::measure_reports(bench).await,
         Name::EtcdStore => raw_store::measure_stores(bench).await,
@@ -57,6 +59,7 @@ pub(crate) fn method(name: Name) -> &'static str {
         Name::VerifyHosts => populated::VERIFY_HOSTS_METHOD,
         Name::Status => populated::STATUS_METHOD,
         Name::Reports => reports::METHOD,
+        Name::Identity => identity::METHOD,
         Name::Server => server::SERVER_METHOD,
         Name::EtcdReports => etcd::reports::REPORTS_METHOD,
         Name::EtcdStore => raw_store::STORES_METHOD,

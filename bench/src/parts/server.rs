@@ -5,9 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_core::identity::RENEWAL_GRACE;
 use muster_core::names::NodeName;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_server::{Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, ServerConfig, register};
+use muster_identity::authority::Authority;
+use muster_server::{
+    Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, ServerConfig, TlsConfig, register,
+};
 use muster_store::EmbeddedStore;
 use muster_store::embedded::EmbeddedOptions;
 use muster_testkit::records::{node_record, release_records};
@@ -129,13 +133,15 @@ impl InProcessServer {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
         let handle = runtime.handle().clone();
         let background = Background(Some(runtime));
-        let (store_path, blobs) = (dir.join("store"), dir.join("blobs"));
+        let (store_path, blobs, authority) = (dir.join("store"), dir.join("blobs"), dir.join("ca"));
         let registration = registration(project)?;
         let started = handle.spawn(async move {
             let store = Arc::new(EmbeddedStore::open(store_path, EmbeddedOptions::default()).await?);
             let listen = "127.0.0.1:0".parse()?;
+            let authority = Arc::new(Authority::open_or_create(&authority, Clock::system().now())?);
+            let tls = TlsConfig { authority, names: vec!["127.0.0.1".to_owned()], grace: RENEWAL_GRACE };
             let config = ServerConfig {
-                tls: None,
+                tls: Some(tls),
                 listen,
                 socket: None,
                 token: Token::new(TOKEN)?,

@@ -138,6 +138,8 @@ pub enum JoinRefusal {
     Expired { expires: Timestamp },
     #[error("the join token has been used up")]
     UsedUp,
+    #[error("the key of this machine was revoked")]
+    RevokedKey,
     #[error("{node} is not in the design")]
     NotDesigned { node: NodeName },
     #[error("a machine has joined as {node} already ({host}, {joined})")]
@@ -172,6 +174,10 @@ pub fn decide_join(fleet: &Fleet, attempt: &JoinAttempt<'_>, now: Timestamp) -> 
     });
     if let Some((node, joined)) = repeated {
         return Ok(admitted(node, token.clone(), joined));
+    }
+    let is_revoked = |record: &CertificateRecord| record.revoked.is_some() && record.key == *attempt.key;
+    if fleet.nodes().any(|(_, node)| node.certificate.as_ref().is_some_and(|(record, _)| is_revoked(record))) {
+        return Err(JoinRefusal::RevokedKey);
     }
     if token.is_expired(now) {
         return Err(JoinRefusal::Expired { expires: token.expires });

@@ -57,7 +57,7 @@ pub enum AuthorityError {
 
 #[derive(Debug, Error)]
 pub enum CertificateProblem {
-    #[error("it cannot be read")]
+    #[error("it cannot be read; copy ca.crt and ca.key of the first server, or name their directory with --ca")]
     Io(#[source] io::Error),
     #[error(transparent)]
     Syntax(#[from] ReadCertificateError),
@@ -110,11 +110,16 @@ pub struct IssuedCertificate {
 
 impl Authority {
     /// Opens the authority in a directory. Creates one if the directory does not exist.
-    pub fn open(directory: &Path, now: Timestamp) -> Result<Self, AuthorityError> {
+    pub fn open_or_create(directory: &Path, now: Timestamp) -> Result<Self, AuthorityError> {
         let failed = |source| AuthorityError::Create { path: directory.to_owned(), source };
         if !directory.try_exists().map_err(failed)? {
             create(directory, now)?;
         }
+        Self::open(directory, now)
+    }
+
+    /// Opens the authority in a directory that an operator has named.
+    pub fn open(directory: &Path, now: Timestamp) -> Result<Self, AuthorityError> {
         let path = directory.join(CERTIFICATE_FILE);
         let unusable = |source| AuthorityError::Certificate { path: path.clone(), source };
         let text = fs::read_to_string(&path).map_err(|source| unusable(CertificateProblem::Io(source)))?;
@@ -140,6 +145,12 @@ impl Authority {
     pub fn root(&self) -> &CertificateDer<'static> {
         // A chain is never empty: `new` has checked it.
         &self.chain[self.chain.len() - 1]
+    }
+
+    /// The certificate that signs those of nodes and replicas. Servers trust nothing else: another installation may have a
+    /// certificate of the same root.
+    pub fn issuing(&self) -> &CertificateDer<'static> {
+        &self.chain[0]
     }
 
     pub fn root_pem(&self) -> String {
@@ -305,13 +316,13 @@ mod tests {
 
     /// Makes a handshake in memory. Returns the certificate of the client as the server has verified it.
     fn handshake(
-        server: ServerConfig,
-        client: ClientConfig,
+        server: impl Into<Arc<ServerConfig>>,
+        client: impl Into<Arc<ClientConfig>>,
         name: &str,
     ) -> Result<Option<CertificateDer<'static>>, rustls::Error> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
-        let mut client = ClientConnection::new(Arc::new(client), name)?;
-        let mut server = ServerConnection::new(Arc::new(server))?;
+        let mut client = ClientConnection::new(client.into(), name)?;
+        let mut server = ServerConnection::new(server.into())?;
         for _ in 0..10 {
             let mut bytes = Vec::new();
             while client.wants_write() {
@@ -345,7 +356,7 @@ mod tests {
     #[test]
     fn both_sides_verify_each_other() {
         let dir = tempfile::tempdir().unwrap();
-        let authority = Authority::open(&dir.path().join("ca"), now()).unwrap();
+        let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
         let names = ["muster.example.org".to_owned(), "10.0.0.1".to_owned()];
         let replica = || server(&authority, authority.issue_replica(&names, now()).unwrap());
         let node = || PresentedCertificate::new(node_certificate(&authority, now()));
@@ -359,7 +370,7 @@ mod tests {
         assert_eq!(handshake(replica(), pinned, "10.0.0.1").unwrap(), None);
         assert_eq!(found.found_pem().unwrap(), authority.root_pem());
 
-        let other = Authority::open(&dir.path().join("other"), now()).unwrap();
+        let other = Authority::open_or_create(&dir.path().join("other"), now()).unwrap();
         let (pinned, found) = pinned_config(other.pin()).unwrap();
         assert!(handshake(replica(), pinned, "10.0.0.1").is_err() && found.found_pem().is_none());
         let foreign = PresentedCertificate::new(node_certificate(&other, now()));
@@ -368,9 +379,28 @@ mod tests {
     }
 
     #[test]
+    fn renewed_certificate_is_presented_at_the_next_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
+        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], now()).unwrap();
+        let server = Arc::new(server(&authority, replica));
+        let presented = PresentedCertificate::new(node_certificate(&authority, now()));
+        let client = client_config(&[authority.root().clone()], Some(presented.clone())).unwrap();
+        let client = Arc::new(client);
+        let serial = || {
+            let seen = handshake(server.clone(), client.clone(), "10.0.0.1").unwrap().unwrap();
+            certificate::read(&seen).unwrap().serial
+        };
+        let first = serial();
+        assert_eq!(serial(), first);
+        presented.replace(node_certificate(&authority, now()));
+        assert_ne!(serial(), first, "a resumed session would show the first certificate");
+    }
+
+    #[test]
     fn node_cannot_be_a_server() {
         let dir = tempfile::tempdir().unwrap();
-        let authority = Authority::open(&dir.path().join("ca"), now()).unwrap();
+        let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
         let disguised = server(&authority, node_certificate(&authority, now()));
         let client = client_config(&[authority.root().clone()], None).unwrap();
         assert!(handshake(disguised, client, "10.0.0.1").is_err());
@@ -379,7 +409,7 @@ mod tests {
     #[test]
     fn clocks_may_differ_by_an_hour() {
         let dir = tempfile::tempdir().unwrap();
-        let authority = Authority::open(&dir.path().join("ca"), now()).unwrap();
+        let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
         let client =
             |certificate| client_config(&[authority.root().clone()], Some(PresentedCertificate::new(certificate)));
         let hour = SignedDuration::from_hours(1);
@@ -397,8 +427,9 @@ mod tests {
     fn unusable_files_are_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let (ca, other) = (dir.path().join("ca"), dir.path().join("other"));
-        let pin = Authority::open(&ca, now()).unwrap().pin();
+        let pin = Authority::open_or_create(&ca, now()).unwrap().pin();
         assert_eq!(Authority::open(&ca, now()).unwrap().pin(), pin, "a restart keeps it");
+        assert!(Authority::open(&dir.path().join("caa"), now()).is_err(), "a named directory is not created");
         let reason = || {
             let error = Authority::open(&ca, now()).unwrap_err();
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -409,7 +440,7 @@ mod tests {
         assert!(reason().contains("other users can read the private key") && reason().contains("0600"), "{}", reason());
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
 
-        Authority::open(&other, now()).unwrap();
+        Authority::open_or_create(&other, now()).unwrap();
         fs::copy(other.join(CERTIFICATE_FILE), &certificate).unwrap();
         assert!(reason().contains("is not that of the key"), "{}", reason());
         fs::write(&certificate, "no certificate").unwrap();

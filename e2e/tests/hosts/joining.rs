@@ -149,6 +149,19 @@ fn machines_join_follow_a_rollout_and_are_revoked() {
     server.output(&["trigger-update", "v2", "--at-once"]);
     server.wait_validated("v2", &["web1", "web2"]);
 
+    let key = fs::read(sandbox.path("machines/web1/state/identity/node.key")).unwrap();
+    let refused = server.join("web1", &token, &["--replace"]);
+    assert!(refused.code() == 1 && refused.stderr.contains("already"), "{refused:?}");
+    let kept = fs::read(sandbox.path("machines/web1/state/identity/node.key")).unwrap();
+    assert!(key == kept, "a refused request does not replace the key");
+    let replacement = server.output(&["token", "create", "--node", "web1"]);
+    let joined = server.join("web1", &replacement, &["--replace"]);
+    assert_eq!(joined.stdout.lines().next(), Some("joined test as web1 (role web)"), "{joined:?}");
+    web1.wait_for_output("another machine has joined as web1", TIMEOUT);
+    web1.kill(TIMEOUT);
+    let web1 = server.agent("web1");
+    web1.wait_for_output("connected", TIMEOUT);
+
     server.output(&["cert", "revoke", "web1", "--reason", "disk was stolen"]);
     web1.wait_for_output("the certificate of web1 was revoked", TIMEOUT);
     let listed = server.output(&["cert", "list"]);

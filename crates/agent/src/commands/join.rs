@@ -1,5 +1,6 @@
 //! `muster-agent join`: makes the key of this machine, gets its certificate for a token, and writes the configuration.
 
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use muster_wire::problem::ProblemCode;
 use serde::Serialize;
 
 use super::print_line;
+use crate::backoff;
 use crate::identity::IdentityFiles;
 use crate::state::durable;
 
@@ -26,7 +28,7 @@ const WAIT: Duration = Duration::from_secs(30);
 const SYSTEMD: &str = "/run/systemd/system";
 const UNIT: &str = "muster-agent.service";
 
-#[derive(Debug, clap::Args)]
+#[derive(clap::Args)]
 pub struct Args {
     /// URL of a server, such as https://muster.example.org:7300.
     pub url: String,
@@ -58,6 +60,13 @@ pub struct Args {
     pub no_start: bool,
 }
 
+/// Without the token.
+impl fmt::Debug for Args {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Args").field("url", &self.url).field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
 /// The configuration of a machine that has joined.
 #[derive(Serialize)]
 struct JoinedConfig<'a> {
@@ -86,8 +95,8 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     let files = IdentityFiles::at(&args.state_dir);
-    let key = private_key(&files, args.replace)?;
-    let (response, roots) = request_identity(args, &token, &key).await?;
+    let pending = PendingKey::open(&files, args.replace)?;
+    let (response, roots) = request_identity(args, &token, &pending.text).await?;
     let keys: Vec<String> = response.trusted_keys.iter().chain(&args.trusted_key).map(PublicKey::to_string).collect();
     if keys.is_empty() {
         anyhow::bail!(
@@ -98,6 +107,7 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut certificate = response.certificate.clone();
     certificate.roots = roots;
+    pending.use_for(&files)?;
     files.write(&certificate)?;
     let config = JoinedConfig {
         env: response.env.as_str(),
@@ -118,21 +128,35 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     start_unit(args)
 }
 
-/// The key of this machine. A key that an earlier attempt has left is used again: the server then counts both as one.
-fn private_key(files: &IdentityFiles, replace: bool) -> anyhow::Result<String> {
-    let path = files.key();
-    if !replace && path.exists() {
-        return Ok(muster_identity::private_file::read(&path)?);
+/// The key of this machine before the server has answered. A key that an earlier attempt has left is used again: the server then
+/// counts both as one. A key that is in use is replaced only after the server has accepted the new one.
+struct PendingKey {
+    path: PathBuf,
+    text: String,
+}
+
+impl PendingKey {
+    fn open(files: &IdentityFiles, replace: bool) -> anyhow::Result<Self> {
+        let path = if replace { files.new_key() } else { files.key() };
+        if path.exists() {
+            let text = muster_identity::private_file::read(&path)?;
+            return Ok(Self { path, text });
+        }
+        let directory = files.directory();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let text = generate_key()?;
+        durable::write(&path, text.as_bytes())?;
+        Ok(Self { path, text })
     }
-    let directory = files.directory();
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .with_context(|| format!("cannot create {}", directory.display()))?;
-    let key = generate_key()?;
-    durable::write(&path, key.as_bytes())?;
-    Ok(key)
+
+    /// Makes it the key of the machine.
+    fn use_for(&self, files: &IdentityFiles) -> anyhow::Result<()> {
+        fs::rename(&self.path, files.key()).with_context(|| format!("cannot replace {}", files.key().display()))
+    }
 }
 
 /// Presents the token. Returns the response, and the root certificate that has the pin of the token.
@@ -141,7 +165,7 @@ async fn request_identity(args: &Args, token: &JoinToken, key: &str) -> anyhow::
     let client = Client::with_credentials(&args.url, &Credentials { token: None, tls: Some(tls) })?;
     let host = args.host.clone().unwrap_or_else(host_name);
     let request = JoinRequest { token: token.id.clone(), secret: token.secret(), request: make_request(key)?, host };
-    let mut told = false;
+    let mut is_waiting = false;
     loop {
         let error = match client.join(&request).await {
             Ok(response) => {
@@ -150,14 +174,19 @@ async fn request_identity(args: &Args, token: &JoinToken, key: &str) -> anyhow::
             }
             Err(error) => error,
         };
-        let no_place = error.problem().filter(|problem| problem.code == ProblemCode::NoPlace && !args.no_wait);
-        let Some(problem) = no_place else { return Err(error.into()) };
-        if !told {
+        let is_temporary = |code| {
+            let is_busy = matches!(code, ProblemCode::Busy | ProblemCode::CannotTell | ProblemCode::StoreUnavailable);
+            is_busy || code == ProblemCode::NoPlace && !args.no_wait
+        };
+        let Some(problem) = error.problem().filter(|problem| is_temporary(problem.code)) else {
+            return Err(error.into());
+        };
+        if !is_waiting {
             print_line(format_args!("waiting: {problem}"));
-            told = true;
+            is_waiting = true;
         }
-        tokio::time::sleep(problem.retry_after_seconds.map_or(WAIT, |seconds| Duration::from_secs(seconds.into())))
-            .await;
+        let pause = problem.retry_after_seconds.map_or(WAIT, |seconds| Duration::from_secs(seconds.into()));
+        tokio::time::sleep(pause.mul_f64(1.0 + backoff::chance())).await;
     }
 }
 

@@ -5,9 +5,9 @@
 
 pub mod renewal;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
 
 use jiff::Timestamp;
 use thiserror::Error;
@@ -52,6 +52,11 @@ impl IdentityFiles {
         self.directory.join("node.key")
     }
 
+    /// A key whose certificate has been requested in place of the current one.
+    pub fn new_key(&self) -> PathBuf {
+        self.directory.join("node.key.new")
+    }
+
     fn certificate(&self) -> PathBuf {
         self.directory.join("node.crt")
     }
@@ -77,11 +82,17 @@ impl IdentityFiles {
 }
 
 /// The identity that all connections of this agent use.
-#[derive(Debug)]
 pub struct NodeIdentity {
     files: IdentityFiles,
     key: String,
     presented: Arc<PresentedCertificate>,
+}
+
+/// Without the key.
+impl fmt::Debug for NodeIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeIdentity").field("files", &self.files).finish_non_exhaustive()
+    }
 }
 
 impl NodeIdentity {

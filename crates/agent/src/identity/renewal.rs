@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{EnvName, NodeName};
-use muster_identity::certificate::{BACKDATED, renew_at};
+use muster_identity::certificate::{BACKDATED, from_pem, renew_at};
 use muster_identity::request::make_request;
 use muster_identity::tls::certified_key;
 use muster_wire::client::Client;
@@ -22,6 +22,8 @@ use crate::sync::error_chain;
 
 /// Longest sleep. A machine that was suspended, or whose clock was set, notices it within this time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
+/// Shortest time between two renewals.
+const LEAST_PAUSE: Duration = Duration::from_secs(60);
 /// Pause after a failed renewal: a third of a day is left for further attempts.
 const RETRY: RetryBackoff = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
 
@@ -58,6 +60,8 @@ impl Renewal {
                 Ok(expires) => {
                     failed = 0;
                     tracing::info!(%expires, "the certificate of this node was renewed");
+                    // By a clock that is far ahead of the server's, the next one is due at once.
+                    tokio::time::sleep(LEAST_PAUSE).await;
                 }
                 Err(why) => {
                     if failed == 0 {
@@ -79,14 +83,16 @@ impl Renewal {
         for url in self.servers.iter().filter(|url| url.starts_with("https:")) {
             let client = Client::with_credentials(url, &credentials).map_err(|error| error_chain(&error))?;
             match client.renew(&request).await {
-                Ok(issued) => return self.take(&issued),
+                Ok(issued) => return self.install(&issued),
                 Err(error) => why = error_chain(&error),
             }
         }
         Err(why)
     }
 
-    fn take(&self, issued: &CertificateResponse) -> Result<Timestamp, String> {
+    /// Checks the response as a whole before a file is replaced.
+    fn install(&self, issued: &CertificateResponse) -> Result<Timestamp, String> {
+        from_pem(&issued.roots).map_err(|error| error_chain(&error))?;
         let certified = certified_key(&issued.certificate, &self.identity.key).map_err(|error| error_chain(&error))?;
         self.identity.files.write(issued).map_err(|error| error.in_one_line())?;
         self.identity.presented.replace(certified);

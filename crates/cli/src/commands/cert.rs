@@ -49,8 +49,8 @@ pub struct ShowArgs {
 /// Revoke the identity of a node's machine
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Its open connections end within a second, and its key is refused from then on. The node stays in the design. A machine \
-joins as this node again with a new token of `muster token create --node NODE`.
+Its open connections end within a second, its key is refused from then on, and the token that it joined with is deleted. The \
+node stays in the design. A machine joins as this node again with a new token of `muster token create --node NODE`.
 
 Exit codes:
   0   revoked, or it was revoked before

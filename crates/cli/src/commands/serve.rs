@@ -117,8 +117,11 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     let access = ServerAccess::open(&state, globals.token_file.as_deref()).map_err(Failure::failed)?;
     let clock = Clock::system();
-    let authority = args.ca.clone().unwrap_or_else(|| state.join(AUTHORITY));
-    let authority = Authority::open(&authority, clock.now()).map_err(Failure::failed)?;
+    let authority = match &args.ca {
+        Some(directory) => Authority::open(directory, clock.now()),
+        None => Authority::open_or_create(&state.join(AUTHORITY), clock.now()),
+    };
+    let authority = authority.map_err(Failure::failed)?;
     let (pin, names) = (authority.pin(), names(args));
     let tls = TlsConfig { authority: Arc::new(authority), names, grace: args.renewal_grace };
     let blobs = args.store.blobs.clone().unwrap_or_else(|| blobs_in(&state));

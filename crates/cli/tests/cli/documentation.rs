@@ -82,7 +82,8 @@ fn run(block: &CommandBlock, dir: &Path) -> Vec<Vec<String>> {
         fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    let recorder = r#"{ printf '%s\0' "${0##*/}" "$@"; printf '\n'; } >> "$RECORD""#;
+    // In one write: a command in the background records at the same time as the next one.
+    let recorder = r#"printf '%s\0' "${0##*/}" "$@" $'\n' >> "$RECORD""#;
     stand_in("muster", recorder);
     OTHER_PROGRAMS.split(' ').for_each(|name| stand_in(name, "echo 1"));
     fs::write(&record, "").unwrap();
@@ -101,6 +102,6 @@ fn run(block: &CommandBlock, dir: &Path) -> Vec<Vec<String>> {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!errors.contains("command not found") && !errors.contains("syntax error"), "{}: {errors}", block.place);
     let text = fs::read_to_string(&record).unwrap();
-    let calls = text.split("\0\n").filter(|call| !call.is_empty());
+    let calls = text.split("\0\n\0").filter(|call| !call.is_empty());
     calls.map(|call| call.split('\0').map(str::to_owned).collect()).collect()
 }

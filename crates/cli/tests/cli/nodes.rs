@@ -608,7 +608,7 @@ async fn retired_node_leaves_and_can_come_back() {
     --- stdout
     web2 is retired (revision N)
     --- stderr
-    note: being drained; `muster node show NODE` shows what a node waits for
+    note: a machine of a driver is drained first, as `muster node show NODE` shows; one that joined with a token has left
     ");
     snapshot!(fleet.muster(&["node", "retire", "web3", "--yes"]).await, @"
     exit 1

@@ -418,12 +418,12 @@ impl Fleet {
         self.nodes.get(name).is_some_and(|node| node.policy() == NodePolicy::Retired)
     }
 
-    /// All pauses, also expired ones.
     /// Join tokens.
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
     }
 
+    /// All pauses, also expired ones.
     pub fn pauses(&self) -> &BTreeMap<PauseScope, (PauseRecord, Revision)> {
         &self.pauses
     }

@@ -54,7 +54,8 @@ pub(crate) struct AccessControl {
 
 impl AccessControl {
     pub(crate) fn new(token: Token, app: &App) -> Arc<Self> {
-        let names = app.identities.tls.as_ref().map(|tls| tls.config().names.clone()).unwrap_or_default();
+        let names = app.identities.tls.iter().flat_map(|tls| &tls.config().names);
+        let names = names.filter(|name| !is_loopback(name)).cloned().collect();
         Arc::new(Self { token, uid: rustix::process::geteuid().as_raw(), names, reader: Some(app.reader.clone()) })
     }
 
@@ -158,7 +159,9 @@ impl AccessControl {
             Encryption::Tls { .. } => b"https://",
         };
         let own = |origin: &HeaderValue| {
-            origin.as_bytes().strip_prefix(scheme).is_some_and(|host| self.is_own_host(host, port))
+            let host = origin.as_bytes().strip_prefix(scheme);
+            let has_port = |host: &[u8]| Authority::try_from(host).is_ok_and(|host| host.port_u16() == Some(port));
+            host.is_some_and(|host| has_port(host) && self.is_own_host(host, port))
         };
         match headers.get_all(header::ORIGIN).iter().find(|origin| !own(origin)) {
             None => Ok(()),
@@ -175,13 +178,15 @@ impl AccessControl {
         let Ok(authority) = Authority::try_from(host) else { return false };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']');
         let is_named = self.names.iter().any(|own| own.eq_ignore_ascii_case(name));
-        let address = name.parse::<IpAddr>();
-        let is_loopback = name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback());
-        !host.contains(&b'@') && (is_named || is_loopback && authority.port_u16().unwrap_or(80) == port)
+        !host.contains(&b'@') && (is_named || is_loopback(name) && authority.port_u16().unwrap_or(80) == port)
     }
 }
 
 const BEARER: &str = "Bearer ";
+
+fn is_loopback(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
 
 fn forbidden(detail: String, hint: impl Into<String>) -> ApiError {
     ApiError(Problem::new(ProblemCode::Forbidden, detail).hint(hint))

@@ -99,7 +99,10 @@ fn refusal(client: &Client) -> ApiError {
             let detail = "the request has no token: this port needs the header `Authorization: Bearer TOKEN`";
             Problem::new(ProblemCode::Unauthenticated, detail).hint(super::access::TOKEN_HINT)
         }
-        Client::Replica => Problem::new(ProblemCode::Forbidden, "a replica may not do this"),
+        Client::Replica => {
+            Problem::new(ProblemCode::Forbidden, "the certificate of a replica does not allow this request")
+                .hint("send the token of the server")
+        }
         Client::Node { env, node } => {
             let detail = format!("the certificate of {node} in {env} does not allow this request");
             let hint =

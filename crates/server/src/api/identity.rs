@@ -31,6 +31,8 @@ use crate::identity::TlsConfig;
 use crate::identity::issue::{self, IdentityRequestError};
 use crate::transactions::{MAX_OPS, commit_all, pack};
 
+/// Largest body of a machine without an identity. A request has about 1 KiB.
+pub(super) const BODY_LIMIT: usize = 16 * 1024;
 /// Longest host name that a machine reports, and longest reason, in characters.
 const LONGEST_TEXT: usize = 300;
 /// Time that an expired token is kept.
@@ -56,6 +58,11 @@ pub(crate) async fn join(
 ) -> Result<Json<JoinResponse>, ApiError> {
     let config = config(&identities)?;
     request.host = line(&request.host);
+    let turn = identities.tls.as_ref().map(|tls| tls.joins.clone());
+    let _turn = match &turn {
+        Some(turn) => Some(turn.lock().await),
+        None => None,
+    };
     let joined = issue::join(&writer, config, &request).await.inspect_err(|error| {
         let error = error as &dyn std::error::Error;
         tracing::warn!(error, token = %request.token, host = request.host, "a machine was refused");
@@ -142,7 +149,9 @@ pub(crate) async fn create_token(
     })
     .await?;
     tracing::info!(env = %scope.env, token = %row.id, by = row.by, "a join token was made");
-    delete_expired_tokens(&writer, &scope, created).await?;
+    if let Err(error) = delete_expired_tokens(&writer, &scope, created).await {
+        tracing::warn!(detail = error.0.detail, "expired join tokens cannot be deleted");
+    }
     Ok(Json(CreateTokenResponse { token: token.to_string(), row, revision }))
 }
 
@@ -199,7 +208,8 @@ pub(crate) async fn list_certificates(
     Ok(Json(page.cut(rows, revision, |row: &CertificateRow| row.node.to_string())?))
 }
 
-/// Revokes the identity of a node's machine. Its open connections end within a second, and it needs a new token to join.
+/// Revokes the identity of a node's machine, and deletes the token that it joined with. Its open connections end within a second,
+/// and it needs a new token to join.
 #[utoipa::path(post, path = "/v1/envs/{env}/certificates/{node}/revoke",
     params(("env" = String, Path), ("node" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = RevokeCertificate, responses((status = 200, body = RevokeResponse)))]
@@ -214,6 +224,13 @@ pub(crate) async fn revoke_certificate(
     let (grace, now) = (config(&identities)?.grace, writer.clock.now());
     let revocation = Revocation { at: now, by: author.by(None, "").author, reason: line(&reason) };
     let keys = Keys::new(&scope.env);
+    // First: the machine may know the token, and could join as another node of its role.
+    write(&writer, &scope, |fleet| {
+        let (_, record, _) = find_certificate(fleet, &text)?;
+        let seen = fleet.tokens().get(&record.token).map(|(_, at)| *at);
+        Ok(PlannedWrite { seen, op: seen.map(|_| Op::delete(keys.token(&record.token))), about: () })
+    })
+    .await?;
     let ((row, changed), revision) = write(&writer, &scope, |fleet| {
         let (name, record, at) = find_certificate(fleet, &text)?;
         if record.revoked.is_some() {
@@ -344,6 +361,9 @@ impl From<IdentityRequestError> for ApiError {
             }
             IdentityRequestError::Store(error) => error.into(),
             IdentityRequestError::StaleView(error) => error.into(),
+            IdentityRequestError::NotWritable { .. } => {
+                Self(Problem::new(ProblemCode::CannotTell, detail).retry_after(5).hint("retry when it is done"))
+            }
             IdentityRequestError::Contended => Self(Problem::new(ProblemCode::Busy, detail).retry_after(1)),
         }
     }
@@ -354,6 +374,7 @@ fn join_problem(refusal: &JoinRefusal, detail: String) -> ApiError {
     match refusal {
         JoinRefusal::InvalidToken => refused("copy the whole token; `muster token list` shows those that exist"),
         JoinRefusal::Expired { .. } | JoinRefusal::UsedUp => refused("make a new one with `muster token create`"),
+        JoinRefusal::RevokedKey => refused("make a new key with `muster-agent join --replace URL TOKEN`"),
         JoinRefusal::NotDesigned { .. } => refused("add the node to the design with `muster env apply`"),
         JoinRefusal::AlreadyJoined { .. } => refused(
             "if that machine was replaced or erased, make a token with `muster token create --node NODE`; else give this \

@@ -89,6 +89,9 @@ pub(crate) async fn set_policy(
         let unwritable = |error: serde_json::Error| ApiError::invalid(error.to_string());
         let key = Keys::new(&fleet.env).policy(name);
         let mut txn = policy_guard(fleet, name, node).op(Op::put_json(key, &record).map_err(unwritable)?);
+        if next == NodePolicy::Cordoned {
+            txn.guards.extend(desired_guards(fleet, name, node));
+        }
         if next == NodePolicy::Retired {
             txn.merge(retirement(&Keys::new(&fleet.env), name, node, now).map_err(unwritable)?);
         }
@@ -137,6 +140,16 @@ pub(crate) async fn end_policy(
 fn policy_guard(fleet: &Fleet, name: &NodeName, node: &Node) -> Txn {
     let seen = node.policy.as_ref().map(|(_, at)| *at);
     Txn::new().guard(Guard::observed(Keys::new(&fleet.env).policy(name), seen))
+}
+
+/// The version that a cordoned node keeps is the one that it should run when the cordon is committed.
+fn desired_guards(fleet: &Fleet, name: &NodeName, node: &Node) -> [Guard; 3] {
+    let keys = Keys::new(&fleet.env);
+    [
+        Guard::observed(keys.desired(name), node.desired.as_ref().map(|(_, at)| *at)),
+        Guard::observed(keys.active_rollout(), fleet.active_rollout_pointer().map(|(_, at)| at)),
+        Guard::observed(keys.current_version(), fleet.current_version().map(|(_, at)| at)),
+    ]
 }
 
 fn response(name: &NodeName, before: Option<PolicyRecord>, policy: Option<PolicyRecord>) -> PolicyResponse {

@@ -134,8 +134,8 @@ fn design_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 fn identity_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
     router
         .routes(routes!(identity::show_authority))
-        .routes(routes!(identity::join))
-        .routes(routes!(identity::renew))
+        .routes(routes!(identity::join).layer(DefaultBodyLimit::max(identity::BODY_LIMIT)))
+        .routes(routes!(identity::renew).layer(DefaultBodyLimit::max(identity::BODY_LIMIT)))
         .routes(routes!(identity::list_tokens, identity::create_token))
         .routes(routes!(identity::delete_token))
         .routes(routes!(identity::list_certificates))

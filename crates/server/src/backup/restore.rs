@@ -25,7 +25,7 @@ use crate::blobs::{Blobs, ReceiveError};
 
 use super::CURRENT_VERSION;
 use super::reader::{BackupItem, BackupReadError, Contents, MAX_BLOB, read};
-use super::restore_plan::{ExistingKeys, OpBatch, RefusedRestore};
+use super::restore_plan::{ExistingKeys, OpBatch, RefusedRestore, restored_value};
 
 /// Attempts of one write while the store is unavailable. The election of a new leader takes a second or two.
 const ATTEMPTS: u32 = 8;
@@ -124,6 +124,7 @@ pub async fn restore(
                     done.put += 1
                 }
                 if key != CURRENT_VERSION && !fenced.has(&key, &value) {
+                    let value = restored_value(&key, value, target.now);
                     writer.commit(batch.add(Op::put(format!("{}{key}", keys.prefix()), value))).await?;
                 }
             }

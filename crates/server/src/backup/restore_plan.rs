@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jiff::Timestamp;
 use muster_core::fleet::{DestroyRecord, RestoreRecord};
+use muster_core::identity::CertificateRecord;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
 use muster_core::node::leaders::LeaderRecord;
@@ -22,6 +23,7 @@ const BATCH_OPS: usize = 100;
 const BATCH_BYTES: usize = 512 * 1024;
 
 const LEADERS: &str = "leaders/";
+const CERTIFICATES: &str = "certificates/";
 
 /// Reason why a restore is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -111,12 +113,14 @@ impl ExistingKeys {
     /// Keys that the backup does not hold. The current version is changed at the very end.
     pub(super) fn surplus<'a>(&'a self, contents: &'a Contents) -> impl Iterator<Item = &'a str> {
         let held = |key: &str| contents.keys.binary_search_by(|held| held.as_str().cmp(key)).is_ok();
-        self.kept.keys().map(String::as_str).filter(move |key| *key != CURRENT_VERSION && !held(key))
+        let kept = |key: &str| key == CURRENT_VERSION || key.starts_with(CERTIFICATES);
+        self.kept.keys().map(String::as_str).filter(move |key| !kept(key) && !held(key))
     }
 
-    /// Returns true if the key has the same value as in the backup.
+    /// Returns true if the key needs no write: it has the same value as in the backup, or it is the identity of a machine. A backup
+    /// must not bring a revoked or replaced key back.
     pub(super) fn has(&self, key: &str, value: &[u8]) -> bool {
-        self.kept.get(key).is_some_and(|existing| *existing == value)
+        self.kept.get(key).is_some_and(|existing| *existing == value || key.starts_with(CERTIFICATES))
     }
 
     /// Epoch of the restored environment: later than any epoch of the store or of a leader that an agent may know. Leaders are
@@ -131,6 +135,15 @@ impl ExistingKeys {
         let known = leaders.chain([contents.manifest.epoch, self.epoch]).max().unwrap_or(0);
         now.max(known.saturating_add(1))
     }
+}
+
+/// The value of a key as it is restored. Machines have renewed their certificates since the backup: they must be able to renew
+/// them again.
+pub(super) fn restored_value(key: &str, value: Vec<u8>, now: Timestamp) -> Vec<u8> {
+    let record = key.starts_with(CERTIFICATES).then(|| serde_json::from_slice::<CertificateRecord>(&value).ok());
+    let Some(Some(record)) = record else { return value };
+    let record = CertificateRecord { expires: record.expires.max(now), ..record };
+    serde_json::to_vec(&record).unwrap_or(value)
 }
 
 /// Collects operations for one transaction.

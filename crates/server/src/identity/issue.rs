@@ -39,6 +39,8 @@ pub(crate) enum IdentityRequestError {
     StaleView(#[from] StaleView),
     #[error("the record cannot be encoded")]
     Encode(#[from] serde_json::Error),
+    #[error("{env} is being restored or destroyed")]
+    NotWritable { env: EnvName },
     #[error("too many machines join with this token at the same time")]
     Contended,
 }
@@ -103,8 +105,10 @@ fn plan_join(
 ) -> Result<PlannedJoin, IdentityRequestError> {
     let fleets = writer.view.fleets();
     let fleet = fleets.values().find(|fleet| fleet.tokens().contains_key(attempt.token));
-    let fleet = fleet.filter(|fleet| fleet.restoring().is_none() && fleet.destroying().is_none());
     let fleet = fleet.ok_or(JoinRefusal::InvalidToken)?;
+    if fleet.restoring().is_some() || fleet.destroying().is_some() {
+        return Err(IdentityRequestError::NotWritable { env: fleet.env.clone() });
+    }
     let admitted = decide_join(fleet, attempt, now)?;
     let role = role_of(fleet, &admitted.node).ok_or(JoinRefusal::NotDesigned { node: admitted.node.clone() })?;
     Ok(PlannedJoin { env: fleet.env.clone(), role, admitted })

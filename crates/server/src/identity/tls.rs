@@ -18,10 +18,8 @@ use super::TlsConfig;
 use super::connections::NodeConnections;
 use crate::app::Clock;
 
-/// A replica renews its own certificate at half of its life, without a request to any other process.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(LIFETIME.as_secs() / 2);
-/// Interval of attempts after a failed renewal.
-const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval at which a replica checks whether its own certificate has reached half of its life.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Error)]
 pub enum StartTlsError {
@@ -38,6 +36,8 @@ pub(crate) struct ServerTls {
     presented: Arc<PresentedCertificate>,
     acceptor: TlsAcceptor,
     pub(crate) connections: Arc<NodeConnections>,
+    /// Machines join one after the other: those of one token would only conflict with each other.
+    pub(crate) joins: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl std::fmt::Debug for ServerTls {
@@ -49,9 +49,9 @@ impl std::fmt::Debug for ServerTls {
 impl ServerTls {
     pub(crate) fn new(config: TlsConfig, now: Timestamp) -> Result<Self, StartTlsError> {
         let presented = PresentedCertificate::new(config.authority.issue_replica(&config.names, now)?);
-        let server = server_config(presented.clone(), &[config.authority.root().clone()])?;
+        let server = server_config(presented.clone(), &[config.authority.issuing().clone()])?;
         let acceptor = TlsAcceptor::from(Arc::new(server));
-        Ok(Self { config, presented, acceptor, connections: Arc::default() })
+        Ok(Self { config, presented, acceptor, connections: Arc::default(), joins: Arc::default() })
     }
 
     pub(crate) fn config(&self) -> &TlsConfig {
@@ -71,26 +71,29 @@ impl ServerTls {
 
     /// Credentials for requests to other replicas.
     pub(crate) fn for_peers(&self, token: Token) -> Result<Credentials, TlsError> {
-        let tls = client_config(&[self.config.authority.root().clone()], Some(self.presented.clone()))?;
+        let tls = client_config(&[self.config.authority.issuing().clone()], Some(self.presented.clone()))?;
         Ok(Credentials { token: Some(token), tls: Some(tls) })
     }
 
-    /// Renews the certificate of this replica, forever.
+    /// Renews the certificate of this replica, forever. The clock decides: the machine may have been suspended, or its clock set.
     pub(crate) async fn renew(&self, clock: &Clock) {
-        let mut wait = RENEWAL_INTERVAL;
+        let mut issued = clock.now();
         loop {
-            tokio::time::sleep(wait).await;
-            wait = match self.config.authority.issue_replica(&self.config.names, clock.now()) {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let now = clock.now();
+            if issued <= now && now < issued + LIFETIME / 2 {
+                continue;
+            }
+            match self.config.authority.issue_replica(&self.config.names, now) {
                 Ok(certificate) => {
                     self.presented.replace(certificate);
-                    RENEWAL_INTERVAL
+                    issued = now;
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(error, "the certificate of this server cannot be renewed; retrying");
-                    RETRY_INTERVAL
                 }
-            };
+            }
         }
     }
 }

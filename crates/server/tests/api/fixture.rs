@@ -84,7 +84,7 @@ impl Fixture {
         let passed = hours.clone();
         let system = Clock::system();
         let clock = Clock::from_fn(move || system.now() + SignedDuration::from_hours(passed.load(Ordering::Relaxed)));
-        let authority = Arc::new(Authority::open(&dir.path().join("ca"), clock.now()).unwrap());
+        let authority = Arc::new(Authority::open_or_create(&dir.path().join("ca"), clock.now()).unwrap());
         let tls = TlsConfig { authority, names: vec!["127.0.0.1".to_owned()], grace: RENEWAL_GRACE };
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),

@@ -16,6 +16,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Fixture, PASSED, node, token};
+use crate::restore::{REPLACE, backup};
 
 fn tls_url(fixture: &Fixture) -> String {
     fixture.url("").replace("http://", "https://")
@@ -329,6 +330,64 @@ async fn certificate_is_renewed_by_its_key_within_the_grace() {
     let late = fixture.client.renew(&own).await.unwrap_err();
     assert!(late.to_string().contains("too long ago to be renewed"), "{late}");
     assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Ended);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn restore_brings_no_revoked_key_back_and_loses_no_machine() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db"), ("db3", "db")]).await;
+    let join = async |name: &str| {
+        let (machine, token) = (Machine::new(name), make_token(&fixture, for_node(name), 1).await);
+        let joined = machine.join(&fixture, &token).await.unwrap();
+        (machine.key.clone(), machine.client(&fixture, &joined))
+    };
+    let ((_, first), (key, second)) = (join("db1").await, join("db2").await);
+    let saved = backup(&fixture).await;
+    let revoke = RevokeCertificate { reason: "disk was stolen".into() };
+    fixture.client.revoke_certificate(&fixture.env, "db1", &revoke, "ada").await.unwrap();
+    let (_, third) = join("db3").await;
+    fixture.client.restore(&fixture.env, REPLACE, saved.clone()).await.unwrap();
+    let refused = first.desired(&fixture.env, &node("db1")).await.unwrap_err();
+    assert_eq!(code(&refused), ProblemCode::CertificateRefused);
+    second.desired(&fixture.env, &node("db2")).await.unwrap();
+    third.desired(&fixture.env, &node("db3")).await.unwrap();
+
+    // On a new store, ten days later: the machine has renewed its certificate since, and renews it again.
+    fixture.client.destroy(&fixture.env, None).await.unwrap();
+    let is_gone = || !fixture.app.view.fleets().get(&fixture.env).is_some_and(muster_core::fleet::Fleet::is_founded);
+    muster_testkit::wait::until("the environment is destroyed", is_gone).await;
+    fixture.hours.store(10 * 24, Ordering::Relaxed);
+    fixture.client.restore(&fixture.env, REPLACE, saved).await.unwrap();
+    let renewal = RenewRequest { env: fixture.env.clone(), node: node("db2"), request: make_request(&key).unwrap() };
+    fixture.client.renew(&renewal).await.unwrap();
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn machine_with_a_revoked_key_gets_no_other_place() {
+    let fixture = Fixture::start(&[("web1", "web"), ("web2", "web")]).await;
+    let token = make_token(&fixture, for_role("web", None), 5).await;
+    let machine = Machine::new("x");
+    assert_eq!(machine.join(&fixture, &token).await.unwrap().node, node("web1"));
+    let revoke = RevokeCertificate { reason: "disk was stolen".into() };
+    fixture.client.revoke_certificate(&fixture.env, "web1", &revoke, "ada").await.unwrap();
+    let refused = Machine::new("x").join(&fixture, &token).await.unwrap_err();
+    assert!(refused.to_string().contains("the join token is not valid"), "its token was deleted: {refused}");
+    let other = make_token(&fixture, for_role("web", None), 5).await;
+    let refused = machine.join(&fixture, &other).await.unwrap_err();
+    assert!(refused.to_string().contains("the key of this machine was revoked"), "{refused}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn large_body_of_a_machine_without_identity_is_refused() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let http = muster_wire::client::plain_http().build().unwrap();
+    for path in ["/v1/join", "/v1/renew"] {
+        let body = format!("{{\"request\": \"{}\"}}", "x".repeat(20_000));
+        let request = http.post(fixture.url(path)).header("content-type", "application/json").body(body);
+        assert_eq!(request.send().await.unwrap().status(), 413, "{path}");
+    }
     fixture.stop().await;
 }
 

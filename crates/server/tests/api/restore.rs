@@ -15,9 +15,9 @@ use crate::fixture::{CHANGED, Fixture, PASSED, http, node, version};
 
 const NODES: [(&str, &str); 6] =
     [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web"), ("db1", "db"), ("db2", "db")];
-const REPLACE: RestoreQuery = RestoreQuery { replace: true, check: false, incomplete: false };
+pub(crate) const REPLACE: RestoreQuery = RestoreQuery { replace: true, check: false, incomplete: false };
 
-async fn backup(fixture: &Fixture) -> Vec<u8> {
+pub(crate) async fn backup(fixture: &Fixture) -> Vec<u8> {
     let mut download = fixture.client.backup(&fixture.env).await.unwrap();
     let mut bytes = Vec::new();
     while let Some(piece) = download.next().await.unwrap() {

@@ -219,7 +219,9 @@ async fn set_policy(
         }
     });
     if set.policy == NodePolicy::Retired && answer.items.iter().any(|item| item.changed) {
-        terminal.notes.note("being drained; `muster node show NODE` shows what a node waits for");
+        terminal.notes.note(
+            "a machine of a driver is drained first, as `muster node show NODE` shows; one that joined with a token has left",
+        );
     }
     Ok(Exit::Yes)
 }
