@@ -214,7 +214,10 @@ async fn invalid_configuration_is_explained() {
     let good = fs::read_to_string(&path).unwrap();
     for (text, says) in [
         (good.replace("web1", "Web1"), "\"Web1\" is not a legal node name"),
-        (good.replace("http://", "ftp://"), "is not the address of a server: expected https://HOST:PORT, http://HOST:PORT"),
+        (
+            good.replace("http://", "ftp://"),
+            "is not the address of a server: expected https://HOST:PORT, http://HOST:PORT",
+        ),
         (good.replace("state_dir", "stat_dir"), "unknown field `stat_dir`"),
     ] {
         fs::write(&path, text).unwrap();
