@@ -267,6 +267,6 @@ fn malformed_project_starts_nothing() {
     sandbox.assert_no_processes();
 
     let refused = UpProcess::start(&sandbox, &sandbox.path("elsewhere"), &[]).process.wait_exit(TIMEOUT);
-    assert_eq!(refused.code(), 1, "{refused:?}");
+    assert_eq!(refused.code(), 64, "{refused:?}");
     assert!(refused.stderr.contains("environments"), "{}", refused.stderr);
 }

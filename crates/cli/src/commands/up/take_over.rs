@@ -103,9 +103,13 @@ impl ProjectFollower {
         let LoadedProject { registration, design: input, by, .. } = project;
         // A file that is half written may have no nodes.
         let registering = register_design(&fleet.app, &registration, input, false, &by);
-        let nodes = registering.await.map_err(|error| TakeOverError {
-            failure: registration_failure(error),
-            effect: "no node was updated; a new release may be registered: correct the files and save again".to_owned(),
+        let nodes = registering.await.map_err(|error| match saved.is_empty() {
+            true => TakeOverError::from(registration_failure(error)),
+            false => TakeOverError {
+                failure: registration_failure(error),
+                effect: "no node was updated; the new release may be registered: correct the files and save again"
+                    .to_owned(),
+            },
         })?;
         let is_new_design = design != self.design;
         let mut text = describe(&saved, is_new_design.then_some(&nodes.nodes));
