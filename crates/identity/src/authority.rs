@@ -45,6 +45,8 @@ pub enum AuthorityError {
     },
     #[error("the key of the certificate authority cannot be used")]
     Key(#[source] rcgen::Error),
+    #[error("the clock of this machine cannot be used for a certificate authority: set it")]
+    Time(#[source] IssueError),
     #[error("the private key of the certificate authority cannot be read; restore the file from a backup")]
     KeyFile(#[source] PrivateFileError),
     #[error("the certificate {} of the certificate authority cannot be used", path.display())]
@@ -201,10 +203,8 @@ fn create(directory: &Path, now: Timestamp) -> Result<(), AuthorityError> {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "Muster CA");
-    let times = time(now - BACKDATED).and_then(|begin| Ok((begin, time(now + ROOT_LIFE)?)));
-    if let Ok((begin, end)) = times {
-        (params.not_before, params.not_after) = (begin, end);
-    }
+    params.not_before = time(now - BACKDATED).map_err(AuthorityError::Time)?;
+    params.not_after = time(now + ROOT_LIFE).map_err(AuthorityError::Time)?;
     let root = params.self_signed(&key).map_err(AuthorityError::Key)?;
     let failed = |source| AuthorityError::Create { path: directory.to_owned(), source };
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -155,7 +155,14 @@ fn machines_join_follow_a_rollout_and_are_revoked() {
     let kept = fs::read(sandbox.path("machines/web1/state/identity/node.key")).unwrap();
     assert!(key == kept, "a refused request does not replace the key");
     let replacement = server.output(&["token", "create", "--node", "web1"]);
+    let identity = sandbox.path("machines/web1/state/identity");
+    let certificate = fs::read(identity.join("node.crt")).unwrap();
+    server.join("web1", &replacement, &["--replace"]);
+    // Killed after it has written the key: the same token and key complete it.
+    fs::copy(identity.join("node.key"), identity.join("node.key.new")).unwrap();
+    fs::write(identity.join("node.crt"), certificate).unwrap();
     let joined = server.join("web1", &replacement, &["--replace"]);
+    assert!(!identity.join("node.key.new").exists(), "{joined:?}");
     assert_eq!(joined.stdout.lines().next(), Some("joined test as web1 (role web)"), "{joined:?}");
     web1.wait_for_output("another machine has joined as web1", TIMEOUT);
     web1.kill(TIMEOUT);

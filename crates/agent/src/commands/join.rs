@@ -107,7 +107,7 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut certificate = response.certificate.clone();
     certificate.roots = roots;
-    pending.use_for(&files)?;
+    durable::write(&files.key(), pending.text.as_bytes())?;
     files.write(&certificate)?;
     let config = JoinedConfig {
         env: response.env.as_str(),
@@ -123,6 +123,7 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     }
     durable::write(&args.config, config.as_bytes())?;
+    pending.complete(&files)?;
     print_line(format_args!("joined {} as {} (role {})", response.env, response.node, response.role));
     print_line(format_args!("configuration: {}", args.config.display()));
     start_unit(args)
@@ -153,9 +154,12 @@ impl PendingKey {
         Ok(Self { path, text })
     }
 
-    /// Makes it the key of the machine.
-    fn use_for(&self, files: &IdentityFiles) -> anyhow::Result<()> {
-        fs::rename(&self.path, files.key()).with_context(|| format!("cannot replace {}", files.key().display()))
+    /// Removes the file of a new key, last of all: a join that was killed before repeats its request with the same key.
+    fn complete(&self, files: &IdentityFiles) -> anyhow::Result<()> {
+        if self.path == files.key() {
+            return Ok(());
+        }
+        fs::remove_file(&self.path).with_context(|| format!("cannot remove {}", self.path.display()))
     }
 }
 
