@@ -85,7 +85,7 @@ async fn join(url: &str, token: &JoinToken, number: u32) -> anyhow::Result<(Stri
     let (tls, _) = pinned_config(token.pin)?;
     let client = Client::with_credentials(url, &Credentials { token: None, tls: Some(tls) })?;
     let (request, host) = (make_request(&key)?, format!("machine{number}"));
-    let request = JoinRequest { token: token.id.clone(), secret: token.secret(), request, host };
+    let request = JoinRequest { token: token.id().clone(), secret: token.secret(), request, host };
     Ok((key, client.join(&request).await?))
 }
 

@@ -150,6 +150,7 @@ impl InProcessServer {
                 liveness_timeouts: LivenessTimeouts::default(),
                 lease: LeasePace::default(),
                 gate_commands: None,
+                oidc: None,
                 clock: Clock::system(),
             };
             let server = muster_server::Server::start(config, store.clone(), CancellationToken::new()).await?;

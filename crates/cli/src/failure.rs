@@ -176,6 +176,8 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::NoPlace
         | ProblemCode::CertificateRefused
         | ProblemCode::UnknownIdentity
+        | ProblemCode::UnknownUser
+        | ProblemCode::TooManyAttempts
         | ProblemCode::UnsupportedMediaType
         | ProblemCode::UnknownEnvironment
         | ProblemCode::UnknownNode

@@ -36,6 +36,8 @@ pub const FORGE: &str = "MUSTER_FORGE";
 pub const CACHE: &str = "MUSTER_CACHE";
 /// Cache directory of the user.
 pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
+/// Configuration directory of the user, with the logins; without it `.config` in the home directory.
+pub const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 /// Home directory of the user; its `.cache` is used without [`CACHE_HOME`].
 pub const HOME: &str = "HOME";
 

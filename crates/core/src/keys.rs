@@ -5,7 +5,7 @@
 
 use crate::design::DesignRevision;
 use crate::lookup::config_data::Layer;
-use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, TokenId, Version};
+use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, TokenId, UserName, Version};
 use crate::node::pause::PauseScope;
 use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use crate::replica::ControllerName;
@@ -13,6 +13,47 @@ use crate::rollout::RolloutId;
 
 /// Prefix of all keys of Muster.
 pub const ROOT: &str = "/muster/";
+
+/// Prefix of the keys that belong to no environment. The name of an environment does not begin with `_`.
+pub const SERVER: &str = "/muster/_server/";
+
+/// Key outside of the environments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerKey {
+    User {
+        name: UserName,
+    },
+    /// A record of the audit that is in no segment yet.
+    AuditRecord {
+        seq: u64,
+    },
+    /// Records of the audit that are in a blob.
+    AuditSegment {
+        first: u64,
+    },
+}
+
+impl ServerKey {
+    /// Text of the key. Numbers have leading zeros, so that keys are in their order.
+    pub fn text(&self) -> String {
+        match self {
+            ServerKey::User { name } => format!("{SERVER}users/{name}"),
+            ServerKey::AuditRecord { seq } => format!("{SERVER}audit/{seq:016}"),
+            ServerKey::AuditSegment { first } => format!("{SERVER}audit_segments/{first:016}"),
+        }
+    }
+
+    /// Parses a key; none if it is of an environment, or of a newer Muster.
+    pub fn parse(key: &str) -> Option<Self> {
+        let (kind, name) = key.strip_prefix(SERVER)?.split_once('/')?;
+        match kind {
+            "users" => Some(ServerKey::User { name: UserName::new(name).ok()? }),
+            "audit" => Some(ServerKey::AuditRecord { seq: name.parse().ok()? }),
+            "audit_segments" => Some(ServerKey::AuditSegment { first: name.parse().ok()? }),
+            _ => None,
+        }
+    }
+}
 
 /// Builds the keys of one environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -354,6 +395,19 @@ fn parse_in_env(rest: &str) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_the_server_parse_back_and_are_of_no_environment() {
+        let name = UserName::new("ann@example.org").unwrap();
+        for key in
+            [ServerKey::User { name }, ServerKey::AuditRecord { seq: 7 }, ServerKey::AuditSegment { first: 1001 }]
+        {
+            assert_eq!(ServerKey::parse(&key.text()), Some(key.clone()));
+            assert_eq!(parse(&key.text()), None);
+        }
+        assert_eq!(ServerKey::AuditRecord { seq: 7 }.text(), "/muster/_server/audit/0000000000000007");
+        assert_eq!(ServerKey::parse("/muster/prod/users/ann"), None);
+    }
 
     #[test]
     fn every_key_parses_back() {

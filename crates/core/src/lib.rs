@@ -12,10 +12,12 @@
 //! - [`release`]: release content, registered releases and signed manifests.
 //! - [`rollout`]: strategies, plans, records and progress of rollouts.
 //! - [`replica`]: server replicas, controller locks, presence and links of agents.
+//! - [`identity`], [`user`], [`audit`]: machines and people, what they may do, and the record of what they did.
 //! - [`filter`], [`spelling`]: the filter language of lists, and suggestions for misspelt words.
 //!
 //! A decision must not depend on the local clock or hold a lock, and a reason is an enum, never free text.
 
+pub mod audit;
 pub mod design;
 pub mod filter;
 pub mod finding;
@@ -31,3 +33,4 @@ pub mod report;
 pub mod rollout;
 pub mod spelling;
 pub mod txn;
+pub mod user;

@@ -143,6 +143,12 @@ name!(
 );
 
 name!(
+    /// A person.
+    UserName, "user name",
+    "1 to 64 of a-z, 0-9, '.', '-', '_' and '@', beginning with a letter or digit", is_user
+);
+
+name!(
     /// A service that nodes offer, such as `http`.
     ServiceName, "service name",
     "1 to 40 of a-z, 0-9, '-' and '_', beginning with a letter", is_service
@@ -210,6 +216,11 @@ fn is_stack(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let bytes = text.as_bytes();
     within(text, 20) && bytes.iter().copied().all(legal) && bytes[0] != b'-' && bytes[bytes.len() - 1] != b'-'
+}
+
+fn is_user(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'_' | b'@');
+    within(text, 64) && text.bytes().all(legal) && text.as_bytes()[0].is_ascii_alphanumeric()
 }
 
 fn is_token(text: &str) -> bool {

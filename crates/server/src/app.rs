@@ -8,12 +8,15 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use axum::extract::FromRef;
+use axum::extract::{FromRef, FromRequestParts};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use muster_core::names::{EnvName, NodeName, RunId};
+use muster_core::audit::Actor;
+use muster_core::names::{EnvName, NodeName, RunId, UserName};
 use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::replica::ControllerName;
 use muster_core::txn::Revision;
-use muster_store::Store;
 use muster_wire::client::{ClientError, Download};
 use muster_wire::runs::LogQuery;
 use prometheus_client::registry::Registry;
@@ -21,12 +24,15 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Admission, Hub, Links};
+use crate::api::{ApiError, FailedLogins};
+use crate::audit::{AuditedStore, Origin};
 use crate::blobs::Blobs;
 use crate::blobs::downloads::Downloads;
 use crate::controllers::liveness::LivenessController;
 use crate::design::compiled::Designs;
 use crate::epochs::EpochClaims;
 use crate::identity::tls::ServerTls;
+use crate::oidc::OidcConfig;
 use crate::releases::deltas::Deltas;
 use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
@@ -64,8 +70,30 @@ impl Reader {
 #[derive(Clone, Debug)]
 pub struct Writer {
     pub reader: Reader,
-    pub store: Arc<dyn Store>,
+    /// Changes are recorded in the audit, if the writer is of a request of a person.
+    pub store: AuditedStore,
     pub(crate) epoch_claims: Arc<EpochClaims>,
+}
+
+/// The writer of a request: its changes are recorded with their origin. A handler whose changes are no matter of the audit, such
+/// as reports of nodes, takes `State<Writer>`.
+impl FromRequestParts<App> for Writer {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
+        let origin = parts.extensions.get::<Arc<Origin>>().cloned();
+        let unknown = || ApiError::internal("the origin of the request is unknown").into_response();
+        let origin = origin.ok_or_else(unknown)?;
+        Ok(Self { store: app.writer.store.with_origin(origin), ..app.writer.clone() })
+    }
+}
+
+impl Writer {
+    /// The writer of a request whose client has proved to be a user.
+    pub(crate) fn for_user(&self, name: &UserName) -> Self {
+        let store = self.store.with_actor(Actor::User { name: name.clone() });
+        Self { store, ..self.clone() }
+    }
 }
 
 /// A writer can read.
@@ -128,10 +156,14 @@ pub struct ReplicaState {
     pub metrics: Arc<Registry>,
 }
 
-/// Identities on the network: the authority and the connections of nodes. A server without TLS has none.
+/// Identities on the network: the authority and the connections of nodes, if the server has TLS; the provider of logins.
 #[derive(Clone, Debug)]
 pub struct Identities {
     pub(crate) tls: Option<Arc<ServerTls>>,
+    pub(crate) oidc: Option<Arc<OidcConfig>>,
+    /// Limit of logins that ask the provider at the same time.
+    pub(crate) logins: Arc<Semaphore>,
+    pub(crate) failed_logins: Arc<FailedLogins>,
 }
 
 /// The whole state of a server.
@@ -141,6 +173,15 @@ pub struct App {
     pub agents: Agents,
     pub replica: ReplicaState,
     pub identities: Identities,
+}
+
+impl App {
+    /// The state, for a controller: its changes are recorded as decisions of it.
+    pub(crate) fn for_controller(&self, name: ControllerName) -> Self {
+        let origin = Arc::new(Origin::controller(name, self.replica.membership.id()));
+        let writer = Writer { store: self.writer.store.with_origin(origin), ..self.writer.clone() };
+        Self { writer, ..self.clone() }
+    }
 }
 
 /// Controllers read and write.

@@ -29,6 +29,7 @@
 pub mod agents;
 mod api;
 mod app;
+pub(crate) mod audit;
 pub mod backup;
 mod blobs;
 pub mod controllers;
@@ -37,6 +38,7 @@ pub mod doctor;
 mod epochs;
 pub mod identity;
 mod metrics;
+pub mod oidc;
 pub mod private_files;
 mod registration;
 pub mod releases;

@@ -1,11 +1,13 @@
 //! Typed client of the API, for the agent and the command line.
 
+mod audit;
 mod data;
 mod design;
 mod identity;
 mod release;
 mod rollout;
 mod runs;
+mod users;
 
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};

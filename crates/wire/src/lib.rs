@@ -16,6 +16,7 @@
 //! Domain types (names, reports, reasons) come from `muster-core` unchanged, so each has one form in the store, on the wire and
 //! on the screen. The server generates the OpenAPI document from these types; it is checked in.
 
+pub mod audit;
 pub mod backup;
 pub mod client;
 pub mod data;
@@ -34,3 +35,4 @@ pub mod runs;
 pub mod sse;
 pub mod sync;
 pub mod token;
+pub mod users;

@@ -50,6 +50,8 @@ pub enum ProblemCode {
     InvalidFilter,
     /// The request has no token, or not the token of this server.
     Unauthenticated,
+    /// Too many failed attempts to authenticate from this address.
+    TooManyAttempts,
     /// The server refuses the client: another user on its Unix socket, or a web page.
     Forbidden,
     /// The join token does not allow this machine to join.
@@ -71,6 +73,7 @@ pub enum ProblemCode {
     UnknownRun,
     /// There is no such join token, or no machine has joined as the node.
     UnknownIdentity,
+    UnknownUser,
     UnknownRollout,
     UnknownDocument,
     UnknownKind,
@@ -136,6 +139,7 @@ impl ProblemCode {
             ProblemCode::Unauthenticated | ProblemCode::CertificateRefused => 401,
             ProblemCode::Forbidden | ProblemCode::JoinRefused => 403,
             ProblemCode::UnsupportedMediaType => 415,
+            ProblemCode::TooManyAttempts => 429,
             ProblemCode::UnknownEnvironment
             | ProblemCode::UnknownNode
             | ProblemCode::UnknownVersion
@@ -143,6 +147,7 @@ impl ProblemCode {
             | ProblemCode::UnknownDatum
             | ProblemCode::UnknownRun
             | ProblemCode::UnknownIdentity
+            | ProblemCode::UnknownUser
             | ProblemCode::UnknownRollout
             | ProblemCode::UnknownDocument
             | ProblemCode::UnknownKind
@@ -176,6 +181,7 @@ impl ProblemCode {
             ProblemCode::InvalidRequest => "The request is not valid",
             ProblemCode::InvalidFilter => "The filter is not valid",
             ProblemCode::Unauthenticated => "The request is not authenticated",
+            ProblemCode::TooManyAttempts => "Too many attempts failed",
             ProblemCode::Forbidden => "The client is not allowed",
             ProblemCode::JoinRefused => "The machine may not join",
             ProblemCode::NoPlace => "The design has no free place for the machine",
@@ -188,6 +194,7 @@ impl ProblemCode {
             ProblemCode::UnknownDatum => "There is no such datum",
             ProblemCode::UnknownRun => "There is no such run",
             ProblemCode::UnknownIdentity => "There is no such token or certificate",
+            ProblemCode::UnknownUser => "There is no such user",
             ProblemCode::UnknownRollout => "There is no such rollout",
             ProblemCode::UnknownDocument => "There is no such document in the design",
             ProblemCode::UnknownKind => "There is no such kind of document",

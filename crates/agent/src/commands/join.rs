@@ -168,7 +168,7 @@ async fn request_identity(args: &Args, token: &JoinToken, key: &str) -> anyhow::
     let (tls, pinned) = pinned_config(token.pin)?;
     let client = Client::with_credentials(&args.url, &Credentials { token: None, tls: Some(tls) })?;
     let host = args.host.clone().unwrap_or_else(host_name);
-    let request = JoinRequest { token: token.id.clone(), secret: token.secret(), request: make_request(key)?, host };
+    let request = JoinRequest { token: token.id().clone(), secret: token.secret(), request: make_request(key)?, host };
     let mut is_waiting = false;
     loop {
         let error = match client.join(&request).await {

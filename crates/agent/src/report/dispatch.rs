@@ -135,6 +135,8 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::NoPlace
         | ProblemCode::CertificateRefused
         | ProblemCode::UnknownIdentity
+        | ProblemCode::UnknownUser
+        | ProblemCode::TooManyAttempts
         | ProblemCode::Forbidden
         | ProblemCode::UnsupportedMediaType
         | ProblemCode::UnknownEnvironment

@@ -1,5 +1,6 @@
 //! Commands: one file per verb, one folder per noun. This file has the list of commands and the dispatcher.
 
+mod audit;
 mod backup;
 mod ca;
 mod cert;
@@ -15,6 +16,7 @@ mod fleet_progress;
 mod init;
 mod item;
 mod key;
+mod login;
 mod lookup;
 mod node;
 mod pause;
@@ -28,6 +30,7 @@ mod status;
 mod token;
 mod trigger_update;
 mod up;
+mod user;
 mod verify_hosts;
 mod version;
 mod versions;
@@ -99,6 +102,14 @@ pub enum Command {
     /// Show the certificate authority of the server
     #[command(subcommand)]
     Ca(ca::Command),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
+    #[command(name = "whoami")]
+    WhoAmI(login::WhoAmIArgs),
+    /// Make, list and change users and their tokens
+    #[command(subcommand)]
+    User(user::Command),
+    Audit(audit::Args),
     Doctor(doctor::Args),
     Backup(backup::Args),
     Restore(restore::Args),
@@ -179,6 +190,11 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Cert(cert::Command::Show(args)) => run_client(cert::show(&args, &globals, terminal)),
         Command::Cert(cert::Command::Revoke(args)) => run_client(cert::revoke(&args, &globals, terminal)),
         Command::Ca(ca::Command::Show(args)) => run_client(ca::show(&args, &globals, terminal)),
+        Command::Login(args) => run_client(login::login(&args, &globals, terminal)),
+        Command::Logout(args) => login::logout(&args, terminal),
+        Command::WhoAmI(args) => run_client(login::who_am_i(&args, &globals, terminal)),
+        Command::User(command) => run_client(user::run(&command, &globals, terminal)),
+        Command::Audit(args) => run_query(audit::run(&args, &globals, terminal)),
         Command::Doctor(args) => run_query(doctor::run(&args, &globals, terminal)),
         Command::Backup(args) => run_client(backup::run(&args, &globals, terminal)),
         Command::Restore(args) => run_client(restore::run(&args, &globals, terminal)),

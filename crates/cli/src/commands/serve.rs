@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use muster_core::names::HostName;
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_identity::authority::Authority;
+use muster_server::oidc::OidcConfig;
 use muster_server::{Clock, ConnectionLimits, LeasePace, Server, ServerConfig, TlsConfig, register_design};
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +61,15 @@ pub struct Args {
     /// Time after its end in which a node can renew its certificate
     #[arg(long, value_name = "TIME", value_parser = duration_arg, default_value = "7d")]
     renewal_grace: SignedDuration,
+    /// Issuer of the OIDC provider at which people log in with `muster login --oidc`
+    #[arg(long, value_name = "URL", requires = "oidc_client_id")]
+    oidc_issuer: Option<String>,
+    /// Name of this installation at the OIDC provider, a public client that may use the device flow
+    #[arg(long, value_name = "ID", requires = "oidc_issuer")]
+    oidc_client_id: Option<String>,
+    /// Root certificates of the OIDC provider, besides those of the system
+    #[arg(long, value_name = "FILE", requires = "oidc_issuer")]
+    oidc_ca_file: Option<PathBuf>,
     /// Directory of the programs that gates of rollouts may run [default: gates run no commands]
     #[arg(long, value_name = "DIR")]
     gate_commands: Option<PathBuf>,
@@ -89,6 +99,11 @@ fn names(args: &Args) -> Vec<String> {
     names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
     names.dedup();
     names
+}
+
+fn oidc(args: &Args) -> Option<OidcConfig> {
+    let (issuer, client_id) = (args.oidc_issuer.clone()?, args.oidc_client_id.clone()?);
+    Some(OidcConfig { issuer, client_id, ca_file: args.oidc_ca_file.clone() })
 }
 
 /// Parses a name that a certificate can have.
@@ -135,6 +150,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         gate_commands: args.gate_commands.clone(),
+        oidc: oidc(args),
         clock: clock.clone(),
     };
     let stop = CancellationToken::new();

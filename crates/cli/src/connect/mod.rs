@@ -9,13 +9,17 @@
 //!
 //! Commands use the Unix socket of a server that they discover, and else its TCP port with the token of its token file.
 //!
+//! Without a server on this machine, commands use the server of the last `muster login`.
+//!
 //! A process that can write such a file can redirect the commands of an operator. For this reason the files are private,
 //! the user's directory must be writable by the user only, and a file of another user in a parent directory is skipped.
 
 mod announcement;
 mod find;
+mod logins;
 mod session;
 
 pub use announcement::{AnnounceError, Announcement, AnnouncementGuard, SERVER_FILE, STATE_DIR, SearchPaths, announce};
 pub use find::{FindServerError, FoundServer, SearchResult, SearchedPath, find, find_by_state};
+pub(crate) use logins::{Login, Logins, server_key};
 pub(crate) use session::{ServerConnection, Session, is_retryable};

@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::process::AUTHORITY;
 
 use super::find::find_by_url;
+use super::logins::{Logins, server_key};
 use super::{FindServerError, FoundServer, SearchPaths, find, find_by_state};
 
 /// A client for the server that was found.
@@ -53,7 +54,10 @@ impl ServerConnection {
                 FoundServer::Explicit { url }
             }
             (None, Some(state)) => find_by_state(state)?,
-            (None, None) => find(&paths()?)?,
+            (None, None) => match (find(&paths()?), Logins::read().map_err(Failure::failed)?.current) {
+                (Err(FindServerError::NotFound(_)), Some(url)) => FoundServer::Explicit { url },
+                (found, _) => found?,
+            },
         };
         let min_revision = globals.min_revision.map(Revision);
         let ca_file =
@@ -167,8 +171,20 @@ fn client(
     let client = match socket {
         Some(path) => Client::new(&format!("unix:{path}")),
         None => {
-            let token = token_file.or(announced).map(Token::read).transpose().map_err(Failure::cannot_tell)?;
-            let tls = ca_file.filter(|_| found.url().starts_with("https:")).map(roots).transpose()?;
+            let login = match token_file.or(announced) {
+                Some(_) => None,
+                None => Logins::read().map_err(Failure::failed)?.servers.remove(&server_key(found.url())),
+            };
+            let token = match &login {
+                Some(login) => Some(Token::new(login.token.clone()).map_err(Failure::cannot_tell)?),
+                None => token_file.or(announced).map(Token::read).transpose().map_err(Failure::cannot_tell)?,
+            };
+            let is_tls = found.url().starts_with("https:");
+            let tls = match (ca_file, login.and_then(|login| login.root)) {
+                (Some(file), _) if is_tls => Some(roots(file)?),
+                (None, Some(root)) if is_tls => Some(read_roots(&root).map_err(Failure::failed)?),
+                (_, _) => None,
+            };
             Client::with_credentials(found.url(), &Credentials { token, tls })
         }
     };
@@ -185,8 +201,11 @@ fn roots(file: &Path) -> Result<rustls::ClientConfig, Failure> {
         Failure::new(Exit::Usage, error.context(format!("cannot use the root certificate {}", file.display())))
     };
     let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.into()))?;
-    let roots = certificate::from_pem(&text).map_err(|error| unreadable(error.into()))?;
-    client_config(&roots, None).map_err(|error| unreadable(error.into()))
+    read_roots(&text).map_err(unreadable)
+}
+
+fn read_roots(text: &str) -> anyhow::Result<rustls::ClientConfig> {
+    Ok(client_config(&certificate::from_pem(text)?, None)?)
 }
 
 async fn only_environment(server: &ServerConnection) -> Result<EnvName, Failure> {

@@ -47,7 +47,7 @@ async fn server_is_found_by_directory_state_and_address() {
     exit 1
     --- stderr
     error: the request has no token: this port needs the header `Authorization: Bearer TOKEN`
-    hint: give the token file of the server with --token-file or MUSTER_TOKEN_FILE; it is `token` in the state directory of the server, unless the server was started with another one
+    hint: a person logs in with `muster login URL`; an administrator gives the token file of the server with --token-file or MUSTER_TOKEN_FILE: it is `token` in the state directory of the server, unless the server was started with another one
     ");
     snapshot!(from("elsewhere", None, &[]).await, @"
     exit 2
@@ -259,7 +259,7 @@ async fn serve_is_reached_by_socket_and_by_token() {
     exit 1
     --- stderr
     error: the token of the request is not the token of this server
-    hint: give the token file of the server with --token-file or MUSTER_TOKEN_FILE; it is `token` in the state directory of the server, unless the server was started with another one
+    hint: a person logs in with `muster login URL`; an administrator gives the token file of the server with --token-file or MUSTER_TOKEN_FILE: it is `token` in the state directory of the server, unless the server was started with another one
     ");
     server.kill().await.unwrap();
 }

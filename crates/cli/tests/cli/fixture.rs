@@ -206,6 +206,7 @@ impl Fleet {
             },
             lease: LeasePace::default(),
             gate_commands: None,
+            oidc: None,
             clock: Clock::from_fn(move || match time.load(Ordering::SeqCst) {
                 WALL_CLOCK => Timestamp::now(),
                 seconds => Timestamp::from_second(seconds).unwrap(),

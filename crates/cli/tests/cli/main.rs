@@ -15,6 +15,7 @@ mod env;
 mod fixture;
 mod json;
 mod nodes;
+mod people;
 mod project;
 mod release;
 mod release_push;

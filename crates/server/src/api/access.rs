@@ -2,6 +2,7 @@
 //!
 //! This module identifies the client of a request. [`super::authorization`] decides what that client may do.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,24 +11,31 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use muster_core::audit::Actor;
+use muster_core::user::authenticate;
 use muster_identity::certificate::{CertificateName, VerifiedCertificate};
+use muster_identity::token::UserToken;
+use muster_wire::design::AUTHOR;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::token::Token;
 
 use super::authorization::{Client, authorize};
 use super::error::ApiError;
+use super::failed_logins::FailedLogins;
+use super::request::author_line;
 use crate::app::{App, Reader};
+use crate::audit::Origin;
 
-pub(super) const TOKEN_HINT: &str = "give the token file of the server with --token-file or MUSTER_TOKEN_FILE; it is `token` in the state directory of the \
-     server, unless the server was started with another one";
+pub(super) const TOKEN_HINT: &str = "a person logs in with `muster login URL`; an administrator gives the token file of the server with --token-file or \
+     MUSTER_TOKEN_FILE: it is `token` in the state directory of the server, unless the server was started with another one";
 
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// A process on the Unix socket, with the user that the kernel reports.
     Socket { uid: u32 },
-    /// A client of the TCP port.
-    Tcp { port: u16, encryption: Encryption },
+    /// A client of the TCP port: the port of the server, and the address of the client.
+    Tcp { port: u16, address: IpAddr, encryption: Encryption },
 }
 
 /// TLS of a connection.
@@ -42,7 +50,7 @@ pub(crate) enum Encryption {
 }
 
 /// The rules of a server.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct AccessControl {
     token: Token,
     /// The user that runs the server.
@@ -50,24 +58,29 @@ pub(crate) struct AccessControl {
     /// Names of the server besides those of the loopback interface.
     names: Vec<String>,
     reader: Option<Reader>,
+    failed: Arc<FailedLogins>,
+    /// Names of the operations of the API, by method and template.
+    operations: BTreeMap<(String, String), String>,
 }
 
 impl AccessControl {
     pub(crate) fn new(token: Token, app: &App) -> Arc<Self> {
         let names = app.identities.tls.iter().flat_map(|tls| &tls.config().names);
         let names = names.filter(|name| !is_loopback(name)).cloned().collect();
-        Arc::new(Self { token, uid: rustix::process::geteuid().as_raw(), names, reader: Some(app.reader.clone()) })
+        let (failed, operations) = (app.identities.failed_logins.clone(), operations());
+        let uid = rustix::process::geteuid().as_raw();
+        Arc::new(Self { token, uid, names, reader: Some(app.reader.clone()), failed, operations })
     }
 
-    /// Decides whether a request is answered. Routes for everyone need no identity: a certificate that has ended does not
-    /// prevent its own renewal.
-    fn admit(&self, peer: Option<&Peer>, template: Option<&str>, request: &Request) -> Result<(), ApiError> {
+    /// Decides whether a request is answered, and identifies its client. Routes for everyone need no identity: a certificate that
+    /// has ended does not prevent its own renewal.
+    fn admit(&self, peer: Option<&Peer>, template: Option<&str>, request: &Request) -> Result<Client, ApiError> {
         let (method, path) = (request.method(), request.uri().path());
-        let certificate = match peer {
+        let (address, certificate) = match peer {
             None => {
                 return Err(forbidden("the connection of the request is unknown".to_owned(), "report this as a bug"));
             }
-            Some(Peer::Socket { uid }) if *uid == self.uid || *uid == 0 => return Ok(()),
+            Some(Peer::Socket { uid }) if *uid == self.uid || *uid == 0 => return Ok(Client::Administrator),
             Some(Peer::Socket { uid }) => {
                 let detail = format!(
                     "user {uid} may not use this socket: it is for user {}, who runs the server, and root",
@@ -75,24 +88,48 @@ impl AccessControl {
                 );
                 return Err(forbidden(detail, "run the command as that user"));
             }
-            Some(Peer::Tcp { port, encryption }) => {
+            Some(Peer::Tcp { port, address, encryption }) => {
                 self.check_host(request, *port)?;
                 self.check_origin(request.headers(), *port, encryption)?;
-                match encryption {
+                let certificate = match encryption {
                     Encryption::Plain => None,
                     Encryption::Tls { certificate } => certificate.as_deref(),
-                }
+                };
+                (*address, certificate)
             }
         };
         if authorize(&Client::Unknown, method, template, path).is_ok() {
-            return Ok(());
+            return Ok(Client::Unknown);
         }
         let client = match (request.headers().get(header::AUTHORIZATION), certificate) {
-            (Some(presented), _) => self.check_token(presented)?,
+            (Some(presented), _) => {
+                self.check_token(presented).map_err(|refused| self.failed.count(address, refused))?
+            }
             (None, Some(certificate)) => self.check_certificate(certificate)?,
             (None, None) => Client::Unknown,
         };
-        authorize(&client, method, template, path)
+        authorize(&client, method, template, path)?;
+        Ok(client)
+    }
+
+    /// Client and operation of a request, for the audit.
+    fn origin(&self, client: &Client, peer: Option<&Peer>, template: Option<&str>, request: &Request) -> Origin {
+        let header = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes).map(String::from_utf8_lossy);
+        let actor = match client {
+            Client::Administrator => Actor::Administrator { name: author_line(header(AUTHOR).as_deref()) },
+            Client::User { name, .. } => Actor::User { name: name.clone() },
+            Client::Replica => Actor::Replica,
+            Client::Node { node, .. } => Actor::Node { node: node.clone() },
+            Client::Unknown => Actor::Machine { token: None },
+        };
+        let from = match peer {
+            Some(Peer::Socket { uid }) => format!("unix socket, user {uid}"),
+            Some(Peer::Tcp { address, .. }) => address.to_string(),
+            None => String::new(),
+        };
+        let route = (request.method().to_string(), template.unwrap_or_default().to_owned());
+        let action = self.operations.get(&route).cloned().unwrap_or_default();
+        Origin { actor, from, action, request: header("x-request-id").map(std::borrow::Cow::into_owned) }
     }
 
     fn check_token(&self, presented: &HeaderValue) -> Result<Client, ApiError> {
@@ -103,8 +140,29 @@ impl AccessControl {
         if token.is_some_and(|token| self.token.matches(token)) {
             return Ok(Client::Administrator);
         }
+        let text = token.and_then(|token| std::str::from_utf8(token).ok()).unwrap_or_default();
+        if UserToken::has_prefix(text) {
+            return self.check_user(text);
+        }
         let detail = "the token of the request is not the token of this server";
         Err(ApiError(Problem::new(ProblemCode::Unauthenticated, detail).hint(TOKEN_HINT)))
+    }
+
+    fn check_user(&self, text: &str) -> Result<Client, ApiError> {
+        let refused = |detail: String| {
+            let problem = Problem::new(ProblemCode::Unauthenticated, detail);
+            ApiError(
+                problem.hint("log in again with `muster login URL`, or with a token of `muster user token create`"),
+            )
+        };
+        let token: UserToken =
+            text.parse().map_err(|_| refused("the token of the request is not complete".to_owned()))?;
+        let Some(reader) = &self.reader else { return Err(refused("tokens of users cannot be checked".to_owned())) };
+        let records = reader.view.server_records();
+        let users = records.users().iter().map(|(name, (user, _))| (name, user));
+        let found = authenticate(users, token.id(), &token.hash(), reader.clock.now());
+        let (name, user) = found.map_err(|error| refused(error.to_string()))?;
+        Ok(Client::User { name: name.clone(), roles: user.roles.clone(), token: token.id().clone() })
     }
 
     /// A certificate of a node counts while the node's record names its key, and until it ends.
@@ -192,12 +250,34 @@ fn forbidden(detail: String, hint: impl Into<String>) -> ApiError {
     ApiError(Problem::new(ProblemCode::Forbidden, detail).hint(hint))
 }
 
-/// Admits a request, or answers it with a problem.
-pub(crate) async fn check_access(State(access): State<Arc<AccessControl>>, request: Request, next: Next) -> Response {
+/// Names of all operations, by method and template of the path.
+fn operations() -> BTreeMap<(String, String), String> {
+    let document = serde_json::to_value(crate::openapi()).unwrap_or_default();
+    let paths = document["paths"].as_object().into_iter().flatten();
+    let methods = paths.flat_map(|(path, item)| {
+        item.as_object().into_iter().flatten().map(|(method, operation)| (path.clone(), method, operation))
+    });
+    let named = methods.filter_map(|(path, method, operation)| {
+        Some(((method.to_uppercase(), path), operation["operationId"].as_str()?.to_owned()))
+    });
+    named.collect()
+}
+
+/// Admits a request, or answers it with a problem. Handlers find the client and the origin of changes in the extensions.
+pub(crate) async fn check_access(
+    State(access): State<Arc<AccessControl>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let peer = request.extensions().get::<Peer>();
     let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     match access.admit(peer, template, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(client) => {
+            let origin = access.origin(&client, peer, template, &request);
+            request.extensions_mut().insert(client);
+            request.extensions_mut().insert(Arc::new(origin));
+            next.run(request).await
+        }
         Err(error) => {
             tracing::debug!(?peer, code = ?error.0.code, detail = error.0.detail, "a client was refused");
             let mut response = error.into_response();
@@ -216,11 +296,14 @@ mod tests {
     use super::*;
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-    const TCP: Option<Peer> = Some(Peer::Tcp { port: 7300, encryption: Encryption::Plain });
+    const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const TCP: Option<Peer> = Some(Peer::Tcp { port: 7300, address: LOOPBACK, encryption: Encryption::Plain });
     const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
     fn access() -> AccessControl {
-        AccessControl { token: Token::new(TOKEN).unwrap(), uid: 1000, names: Vec::new(), reader: None }
+        let (failed, operations) = (Arc::default(), BTreeMap::new());
+        let token = Token::new(TOKEN).unwrap();
+        AccessControl { token, uid: 1000, names: Vec::new(), reader: None, failed, operations }
     }
 
     fn request(path: &str, headers: &[(&str, &str)]) -> Request {
@@ -322,7 +405,7 @@ mod tests {
     #[test]
     fn server_with_tls_has_its_names_too() {
         let access = AccessControl { names: vec!["muster.example.org".to_owned(), "10.0.0.1".to_owned()], ..access() };
-        let tls = Peer::Tcp { port: 7300, encryption: Encryption::Tls { certificate: None } };
+        let tls = Peer::Tcp { port: 7300, address: LOOPBACK, encryption: Encryption::Tls { certificate: None } };
         let bearer = format!("Bearer {TOKEN}");
         let table = [
             ("muster.example.org:7300", None, None),

@@ -27,8 +27,9 @@ use crate::backup::{
 /// Streams a backup of the environment: its keys at one revision and their blobs, as a tar archive in a zstd stream.
 #[utoipa::path(get, path = "/v1/envs/{env}/backup", params(("env" = String, Path)),
     responses((status = 200, content_type = "application/zstd", body = Vec<u8>)))]
-pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) -> Result<Response, ApiError> {
-    let backup = backup::read_environment(writer.store.as_ref(), &scope.env, writer.clock.now()).await?;
+pub(crate) async fn download_backup(writer: Writer, scope: Scope) -> Result<Response, ApiError> {
+    let backup = backup::read_environment(&*writer.store, &scope.env, writer.clock.now()).await?;
+    writer.store.record(Some(&scope.env), "a backup was downloaded".to_owned()).await?;
     let (to, broken, pieces) = pipe();
     let blobs = writer.blobs.clone();
     tokio::task::spawn_blocking(move || {
@@ -48,7 +49,7 @@ pub(crate) async fn download_backup(State(writer): State<Writer>, scope: Scope) 
 #[utoipa::path(post, path = "/v1/envs/{env}/restore", params(("env" = String, Path), RestoreQuery),
     request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = RestoreResponse)))]
 pub(crate) async fn restore_backup(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(replica): State<ReplicaState>,
     Path(env): Path<String>,
     Query(query): Query<RestoreQuery>,
@@ -60,7 +61,8 @@ pub(crate) async fn restore_backup(
     let env = EnvName::new(env).map_err(|error| ApiError::invalid(error.to_string()))?;
     let (file, contents) = receive_backup(&writer, body).await?;
     let target = RestoreTarget {
-        store: writer.store.clone(),
+        // Its thousands of keys are one record, which follows.
+        store: writer.store.unaudited().clone(),
         blobs: writer.blobs.clone(),
         env: env.clone(),
         replace: query.replace,
@@ -71,6 +73,9 @@ pub(crate) async fn restore_backup(
     if query.check {
         return Ok(Json(backup::check(file, &contents, &target).await?));
     }
+    let manifest = &contents.manifest;
+    let what = format!("a backup of {} of {} was restored", manifest.env, manifest.taken);
+    writer.store.record(Some(&env), what).await?;
     tracing::warn!(%env, from = %contents.manifest.env, taken = %contents.manifest.taken, "restoring a backup");
     let runtime = tokio::runtime::Handle::current();
     // On a thread of its own, since nothing cancels it there.

@@ -101,7 +101,7 @@ pub(crate) async fn show_datum(
         ("Muster-Author" = Option<String>, Header)),
     request_body = SetDatum, responses((status = 200, body = SetDatumResponse)))]
 pub(crate) async fn set_datum(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Path(path): Path<KeyPath>,
     Query(layer): Query<LayerQuery>,
@@ -166,7 +166,7 @@ pub(crate) async fn set_datum(
         ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = UnsetDatumResponse)))]
 pub(crate) async fn unset_datum(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Path(path): Path<KeyPath>,
     Query(layer): Query<LayerQuery>,

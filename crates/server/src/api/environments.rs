@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
+use axum::{Extension, Json};
 use muster_core::fleet::{DestroyRecord, Fleet};
 use muster_core::keys::Keys;
 use muster_core::names::{Role, Version};
@@ -23,6 +23,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use utoipa::IntoParams;
 
+use crate::api::authorization::Client;
 use crate::api::error::ApiError;
 use crate::api::request::{Author, FilterQuery, Scope, fresh_enough};
 use crate::app::{Agents, Reader, ReplicaState, Writer};
@@ -84,7 +85,7 @@ pub(crate) async fn show_environment(
     params(("env" = String, Path), ConfirmQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = DestroyResponse)))]
 pub(crate) async fn destroy_environment(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Query(ConfirmQuery { confirm }): Query<ConfirmQuery>,
     author: Author,
@@ -151,6 +152,7 @@ async fn wait_until_destroyed(reader: &Reader, scope: &Scope) -> bool {
 #[utoipa::path(get, path = "/v1/envs", responses((status = 200, body = Page<EnvironmentRow>)))]
 pub(crate) async fn list_environments(
     State(reader): State<Reader>,
+    Extension(client): Extension<Client>,
     parts: Parts,
 ) -> Result<Json<Page<EnvironmentRow>>, ApiError> {
     fresh_enough(&parts, &reader).await?;
@@ -163,7 +165,8 @@ pub(crate) async fn list_environments(
         destroying: fleet.destroying().is_some(),
     };
     // Keys of replicas are left of an environment that was destroyed.
-    let items = fleets.values().filter(|fleet| fleet.is_founded()).map(row).collect();
+    let shown = fleets.values().filter(|fleet| fleet.is_founded() && client.may_view(&fleet.env));
+    let items = shown.map(row).collect();
     Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
 }
 

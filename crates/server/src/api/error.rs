@@ -87,6 +87,10 @@ impl ApiError {
         Self(Problem::new(ProblemCode::CannotTell, "the server is stopping").hint("retry when it is back"))
     }
 
+    pub(crate) fn internal(detail: impl Into<String>) -> Self {
+        Self(Problem::new(ProblemCode::Internal, detail))
+    }
+
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self(Problem::new(ProblemCode::InvalidRequest, detail))
     }

@@ -51,7 +51,7 @@ pub(crate) async fn show_authority(State(identities): State<Identities>) -> Resu
 /// Exchanges a join token for the certificate of a node. A repeated request with the same key counts once.
 #[utoipa::path(post, path = "/v1/join", request_body = JoinRequest, responses((status = 200, body = JoinResponse)))]
 pub(crate) async fn join(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(identities): State<Identities>,
     State(replica): State<ReplicaState>,
     JsonBody(mut request): JsonBody<JoinRequest>,
@@ -118,7 +118,7 @@ pub(crate) async fn list_tokens(
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = CreateToken, responses((status = 200, body = CreateTokenResponse)))]
 pub(crate) async fn create_token(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(identities): State<Identities>,
     scope: Scope,
     author: Author,
@@ -139,12 +139,12 @@ pub(crate) async fn create_token(
     let token = JoinToken::generate(config.authority.pin()).map_err(internal)?;
     let by = author.by(None, "").author;
     let record = TokenRecord { hash: token.hash(), scope: bound, uses, created, expires, by };
-    let key = Keys::new(&scope.env).token(&token.id);
+    let key = Keys::new(&scope.env).token(token.id());
     let (row, revision) = write(&writer, &scope, |fleet| {
         check_scope(fleet, &record.scope)?;
         let op = Op::put_json(key.clone(), &record).map_err(|error| ApiError::invalid(error.to_string()))?;
-        let about = token_row(&token.id, &record, created);
-        let seen = fleet.tokens().get(&token.id).map(|(_, at)| *at);
+        let about = token_row(token.id(), &record, created);
+        let seen = fleet.tokens().get(token.id()).map(|(_, at)| *at);
         Ok(PlannedWrite { seen, op: seen.is_none().then_some(op), about })
     })
     .await?;
@@ -176,7 +176,7 @@ async fn delete_expired_tokens(writer: &Writer, scope: &Scope, now: Timestamp) -
 #[utoipa::path(delete, path = "/v1/envs/{env}/tokens/{token}", params(("env" = String, Path), ("token" = String, Path)),
     responses((status = 204)))]
 pub(crate) async fn delete_token(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Path((_, id)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
@@ -214,7 +214,7 @@ pub(crate) async fn list_certificates(
     params(("env" = String, Path), ("node" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = RevokeCertificate, responses((status = 200, body = RevokeResponse)))]
 pub(crate) async fn revoke_certificate(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(identities): State<Identities>,
     scope: Scope,
     Path((_, text)): Path<(String, String)>,

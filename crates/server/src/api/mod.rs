@@ -5,6 +5,7 @@
 
 mod access;
 mod agents;
+mod audit;
 mod authorization;
 mod backup;
 mod data;
@@ -12,8 +13,10 @@ mod design;
 mod drift;
 mod environments;
 pub(crate) mod error;
+mod failed_logins;
 mod identity;
 mod key_write;
+mod login;
 mod logs;
 mod nodes;
 mod pauses;
@@ -25,9 +28,11 @@ mod router;
 mod runs;
 mod server;
 mod services;
+mod users;
 mod versions;
 
 pub(crate) use access::{AccessControl, Encryption, Peer};
-pub(crate) use error::chain;
+pub(crate) use error::{ApiError, chain};
+pub(crate) use failed_logins::FailedLogins;
 pub use router::openapi;
 pub(crate) use router::router;

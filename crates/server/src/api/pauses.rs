@@ -45,7 +45,7 @@ pub(crate) async fn list_pauses(
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     request_body = SetPause, responses((status = 200, body = SetPauseResponse)))]
 pub(crate) async fn set_pause(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,
@@ -92,7 +92,7 @@ pub(crate) async fn set_pause(
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = ResumeResponse)))]
 pub(crate) async fn end_pause(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,

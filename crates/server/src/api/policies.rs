@@ -53,7 +53,7 @@ pub(crate) async fn list_policies(
     params(("env" = String, Path), ("node" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = SetPolicy, responses((status = 200, body = PolicyResponse)))]
 pub(crate) async fn set_policy(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Path(path): Path<NodePath>,
     author: Author,
@@ -109,7 +109,7 @@ pub(crate) async fn set_policy(
     params(("env" = String, Path), ("node" = String, Path), EndPolicyQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = PolicyResponse)))]
 pub(crate) async fn end_policy(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Path(path): Path<NodePath>,
     Query(EndPolicyQuery { policy }): Query<EndPolicyQuery>,

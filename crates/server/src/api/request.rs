@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use muster_core::filter::{Filter, FilterError, FilterKeys};
 use muster_core::fleet::Fleet;
 use muster_core::lookup::config_data::Layer;
-use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::names::{EnvName, NodeName, Role, UserName};
 use muster_core::node::pause::PauseScope;
 use muster_core::report::summary::clip;
 use muster_core::spelling::nearest;
@@ -18,6 +18,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::api::authorization::Client;
 use crate::api::error::ApiError;
 use crate::app::{App, Reader};
 use crate::view::node_rows;
@@ -195,27 +196,38 @@ const LONGEST: usize = 200;
 /// Longest message of a change, in characters. It is stored in a key.
 const LONGEST_MESSAGE: usize = 4000;
 
-/// Author in the header `Muster-Author`.
-pub(crate) struct Author(Option<String>);
+/// Author of a change: the user of the request, or else the name in the header `Muster-Author`.
+pub(crate) struct Author {
+    user: Option<UserName>,
+    stated: Option<String>,
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for Author {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let name = parts.headers.get(AUTHOR).map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
-        Ok(Self(name))
+        if let Some(Client::User { name, .. }) = parts.extensions.get::<Client>() {
+            return Ok(Self { user: Some(name.clone()), stated: None });
+        }
+        let stated = parts.headers.get(AUTHOR).map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+        Ok(Self { user: None, stated })
     }
 }
 
 impl Author {
-    /// Author and message of a change. A name in the body takes precedence over the header.
+    /// Author and message of a change. A name in the body takes precedence over the header, the user over both.
     pub(crate) fn by(self, named: Option<String>, message: &str) -> crate::design::revision::Attribution {
-        let name = named.or(self.0).unwrap_or_default();
-        let name = one_line(&name, LONGEST);
-        let author = if name.is_empty() { UNKNOWN.to_owned() } else { name };
+        let stated = author_line(named.or(self.stated).as_deref());
+        let author = self.user.map_or(stated, |user| user.to_string());
         let message: String = message.chars().filter(|c| !c.is_control() || *c == '\n').collect();
         crate::design::revision::Attribution { author, message: clip(message.trim(), LONGEST_MESSAGE).to_owned() }
     }
+}
+
+/// Author that a client states, as one line.
+pub(super) fn author_line(stated: Option<&str>) -> String {
+    let name = one_line(stated.unwrap_or_default(), LONGEST);
+    if name.is_empty() { UNKNOWN.to_owned() } else { name }
 }
 
 fn one_line(text: &str, longest: usize) -> String {
@@ -311,7 +323,7 @@ mod tests {
     #[test]
     fn author_is_one_short_line_with_a_default() {
         let by = |header: Option<&str>, body: Option<&str>| {
-            Author(header.map(str::to_owned)).by(body.map(str::to_owned), " why\u{7}\nnot ")
+            Author { user: None, stated: header.map(str::to_owned) }.by(body.map(str::to_owned), " why\u{7}\nnot ")
         };
         assert_eq!(by(None, None).author, "unknown");
         assert_eq!(by(Some(" "), None).author, "unknown");
@@ -319,5 +331,7 @@ mod tests {
         assert_eq!(by(Some("ann@desk"), Some("bob\u{1b}[31m\n")).author, "bob[31m");
         assert!(by(Some(&"x".repeat(5000)), None).author.len() <= LONGEST + 4);
         assert_eq!(by(None, None).message, "why\nnot");
+        let of_user = Author { user: Some(UserName::new("ann").unwrap()), stated: None };
+        assert_eq!(of_user.by(Some("bob".to_owned()), "").author, "ann", "a user cannot state another name");
     }
 }

@@ -15,8 +15,8 @@ use crate::app::App;
 
 use super::access::{AccessControl, check_access};
 use super::{
-    agents, backup, data, design, drift, environments, error, identity, logs, nodes, pauses, policies, releases,
-    rollouts, runs, server, services, versions,
+    agents, audit, backup, data, design, drift, environments, error, identity, login, logs, nodes, pauses, policies,
+    releases, rollouts, runs, server, services, users, versions,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -39,6 +39,7 @@ fn routes() -> OpenApiRouter<App> {
         release_routes,
         design_routes,
         identity_routes,
+        people_routes,
         agent_routes,
         replica_routes,
         server_routes,
@@ -140,6 +141,20 @@ fn identity_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(identity::delete_token))
         .routes(routes!(identity::list_certificates))
         .routes(routes!(identity::revoke_certificate))
+}
+
+/// Adds the routes for people, and for administrators of people.
+fn people_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+    router
+        .routes(routes!(login::show_login, login::log_in).layer(DefaultBodyLimit::max(login::BODY_LIMIT)))
+        .routes(routes!(users::who_am_i))
+        .routes(routes!(users::list_users, users::create_user))
+        .routes(routes!(users::show_user, users::change_user))
+        .routes(routes!(users::create_user_token))
+        .routes(routes!(users::revoke_user_token))
+        .routes(routes!(audit::list_audit))
+        .routes(routes!(audit::list_environment_audit))
+        .routes(routes!(audit::verify_audit))
 }
 
 /// Adds the routes for agents.

@@ -181,7 +181,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
     params(("env" = String, Path), ("node" = String, Path)),
     request_body = StartRunRequest, responses((status = 200, body = StartRunResponse)))]
 pub(crate) async fn request_run(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<NodePath>,

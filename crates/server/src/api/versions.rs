@@ -54,7 +54,7 @@ pub(crate) async fn show_current_version(
 #[utoipa::path(put, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
     request_body = TriggerUpdate, responses((status = 200, body = UpdateResponse)))]
 pub(crate) async fn change_current_version(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(agents): State<Agents>,
     scope: Scope,
     author: Author,

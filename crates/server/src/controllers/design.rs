@@ -168,7 +168,7 @@ impl DesignController {
         if self.app.view.fleets().get(env).is_some_and(|fleet| fleet.recorded().next().is_some()) {
             return DesignOutcome::Waits;
         }
-        match erase(self.app.store.as_ref(), env, &guards).await {
+        match erase(&*self.app.store, env, &guards).await {
             Ok(EraseOutcome::All { revision }) => {
                 self.app.designs.forget(env);
                 tracing::warn!(%env, "destroyed");

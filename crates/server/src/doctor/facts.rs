@@ -136,7 +136,7 @@ pub(crate) async fn collect_facts(app: &App) -> DoctorFacts {
     replicas.insert(app.replica.membership.id().clone(), app.replica.membership.record().clone());
     let requests = join_all(replicas.into_iter().map(|(id, record)| collect_replica(app, id, record)));
     let (store, replicas, blobs, bundles) = futures::join!(
-        collect_store(app.store.as_ref()),
+        collect_store(&*app.store),
         requests,
         can_write(app),
         check_bundles(app.blobs.clone(), releases)

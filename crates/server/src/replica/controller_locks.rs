@@ -10,12 +10,13 @@ use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replica::controller_lock::{ControllerLock, LockClaim, LockInput, LockStep, ReplicaLease, decide};
 use muster_core::replica::{ControllerName, ControllerRecord};
 use muster_core::txn::{LeaseId, Revision, Txn};
-use muster_store::{CommitOutcome, Store, StoreError};
+use muster_store::{CommitOutcome, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::membership::Membership;
 use crate::app::Clock;
+use crate::audit::{AuditedStore, Origin};
 use crate::view::View;
 
 /// Delay before a failed request is retried.
@@ -50,7 +51,7 @@ pub enum FencedOutcome {
 /// Controller locks of this replica.
 #[derive(Debug)]
 pub struct ControllerLocks {
-    store: Arc<dyn Store>,
+    store: AuditedStore,
     view: Arc<View>,
     membership: Arc<Membership>,
     clock: Clock,
@@ -73,7 +74,7 @@ struct Inner {
 }
 
 impl ControllerLocks {
-    pub fn new(store: Arc<dyn Store>, view: Arc<View>, membership: Arc<Membership>, clock: Clock) -> Self {
+    pub(crate) fn new(store: AuditedStore, view: Arc<View>, membership: Arc<Membership>, clock: Clock) -> Self {
         let (inner, changed) = (Mutex::default(), watch::Sender::new(0));
         Self { store, view, membership, clock, inner, changed, recheck: Notify::new() }
     }
@@ -111,7 +112,8 @@ impl ControllerLocks {
         }
         let guard = held.guard();
         let key = guard.key().to_owned();
-        Ok(match self.store.commit(txn.guard(guard)).await? {
+        let origin = Arc::new(Origin::controller(held.name, self.membership.id()));
+        Ok(match self.store.with_origin(origin).commit(txn.guard(guard)).await? {
             CommitOutcome::Committed { revision } => FencedOutcome::Committed { revision },
             CommitOutcome::Conflict { revision, failed } if failed.contains(&key) => {
                 self.lock_lost(held, revision);

@@ -194,8 +194,9 @@ const NO_TLS: &[u8] =
 this port needs TLS: use https:// in the URL\n";
 
 async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: ConnectionService) -> io::Result<()> {
-    let (port, is_local) = (stream.local_addr()?.port(), stream.peer_addr()?.ip().to_canonical().is_loopback());
-    let plain = Peer::Tcp { port, encryption: Encryption::Plain };
+    let (port, address) = (stream.local_addr()?.port(), stream.peer_addr()?.ip().to_canonical());
+    let is_local = address.is_loopback();
+    let plain = Peer::Tcp { port, address, encryption: Encryption::Plain };
     let Some(tls) = tls else {
         serve_connection(stream, plain, service).await;
         return Ok(());
@@ -215,7 +216,7 @@ async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: Conn
     let (stream, certificate) = timeout(service.limits.idle, tls.accept(stream)).await.map_err(timed_out)??;
     let entry = certificate.as_ref().and_then(|certificate| tls.connections.add(certificate));
     let encryption = Encryption::Tls { certificate: certificate.map(Arc::new) };
-    let served = serve_connection(stream, Peer::Tcp { port, encryption }, service);
+    let served = serve_connection(stream, Peer::Tcp { port, address, encryption }, service);
     match entry {
         None => served.await,
         // The certificate of a node may be revoked while the connection is open.

@@ -25,6 +25,7 @@ use crate::blobs::Blobs;
 use crate::design::tree::add_references;
 use crate::identity::TlsConfig;
 use crate::identity::tls::StartTlsError;
+use crate::oidc::OidcConfig;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks};
 use crate::replica::{IdentityError, LeasePace};
 use crate::rollouts::gate::commands::GateDirectoryError;
@@ -56,6 +57,8 @@ pub struct ServerConfig {
     pub lease: LeasePace,
     /// The directory of the programs that gates may run; none: gates run no commands.
     pub gate_commands: Option<PathBuf>,
+    /// The provider at which people log in; none: they have tokens only.
+    pub oidc: Option<OidcConfig>,
     pub clock: Clock,
 }
 
@@ -256,6 +259,8 @@ impl BlobSweeper {
         if let Some(key) = fleets.values().find_map(|fleet| fleet.unreadable().keys().next()) {
             return Err(format!("{key} cannot be read, and may refer to blobs"));
         }
+        let segments: Vec<String> =
+            self.view.server_records().segments().values().map(|segment| segment.digest.clone()).collect();
         let runs = fleets.values().flat_map(|fleet| fleet.recorded()).flat_map(|(_, node, _)| node.history().0);
         let designs = fleets.values().flat_map(|fleet| fleet.design().revisions.values());
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
@@ -264,7 +269,7 @@ impl BlobSweeper {
         let rollouts = fleets.values().flat_map(|fleet| fleet.rollouts().values());
         let plans = rollouts.flat_map(|(record, _)| [Some(record.plan.clone()), record.outcome.clone()]).flatten();
         Ok(BlobReferences {
-            direct: runs.flat_map(|past| past.logs).chain(bundles).chain(plans).collect(),
+            direct: runs.flat_map(|past| past.logs).chain(bundles).chain(plans).chain(segments).collect(),
             manifests: designs.map(|revision| revision.manifest.clone()).collect(),
             replicas: replicas.collect(),
         })

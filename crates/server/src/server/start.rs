@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::replica::ControllerName;
 use muster_store::{Sharing, Store};
 use muster_wire::client::Credentials;
 use prometheus_client::registry::Registry;
@@ -19,6 +20,7 @@ use super::connections::{Listeners, NamedSocket};
 use super::{BlobSweeper, STALE_MARK, Server, ServerConfig, ServerStartError, renew_mark};
 use crate::agents::{Admission, Hub, Links};
 use crate::app::{Agents, App, Clock, Identities, Reader, ReplicaState, Writer};
+use crate::audit::{AuditLog, AuditedStore};
 use crate::blobs::Blobs;
 use crate::controllers::design::DesignController;
 use crate::controllers::leaders::LeadersController;
@@ -38,12 +40,15 @@ use crate::view::{LatestRevision, View, ViewChange};
 
 /// Changes of the view that may wait to wake sessions. The view waits while the queue is full; no change is lost.
 const CHANGES: usize = 256;
+/// Logins that may ask the OIDC provider at the same time.
+const LOGINS: usize = 4;
 /// Clients that may follow logs at the same time. Each costs a task and at most 64 KiB of buffered text.
 const LOG_READERS: usize = 256;
 
 /// Parts that every task needs.
 struct Parts {
     store: Arc<MeasuredStore>,
+    audited: AuditedStore,
     view: Arc<View>,
     hub: Arc<Hub>,
     blobs: Arc<Blobs>,
@@ -81,6 +86,7 @@ impl Server {
             liveness_timeouts,
             lease,
             gate_commands,
+            oidc,
             clock,
         } = config;
         let gate_commands = GateCommands::new(gate_commands.clone())
@@ -130,8 +136,9 @@ impl Server {
             rollouts_checked_at: Arc::new(watch::Sender::new(None)),
             metrics: Arc::new(parts.registry),
         };
-        let identities = Identities { tls };
-        let writer = Writer { reader, store: parts.store, epoch_claims: Arc::default() };
+        let logins = Arc::new(Semaphore::new(LOGINS));
+        let identities = Identities { tls, oidc: oidc.map(Arc::new), logins, failed_logins: Arc::default() };
+        let writer = Writer { reader, store: parts.audited, epoch_claims: Arc::default() };
         let app = App { writer, agents, replica, identities };
         if let Some(tls) = app.identities.tls.clone() {
             let (renewed, clock) = (tls.clone(), app.clock.clone());
@@ -139,7 +146,7 @@ impl Server {
             let reader = app.reader.clone();
             tasks.spawn(async move { tls.connections.run(&reader.view, &reader.clock).await });
         }
-        let design = DesignController { app: app.clone() };
+        let design = DesignController { app: app.for_controller(ControllerName::Design) };
         tasks.spawn(async move { design.run().await });
         let rollout = RolloutController { app: app.clone() };
         tasks.spawn(async move { rollout.run().await });
@@ -168,7 +175,16 @@ impl Parts {
         let store = Arc::new(MeasuredStore::new(store, &mut registry));
         let view = Arc::new(View::default());
         let hub = Arc::new(Hub::new(clock.clone(), stop.child_token(), &view));
-        Ok(Self { store, view, hub, blobs, marks, clock, registry, tasks: JoinSet::new() })
+        let log = Arc::new(AuditLog::new(store.clone(), view.clone(), clock.clone()));
+        let audited = AuditedStore::new(store.clone(), log.clone());
+        let mut tasks = JoinSet::new();
+        let kept = blobs.clone();
+        let ready = view.clone();
+        tasks.spawn(async move {
+            ready.ready().await;
+            log.run(&kept).await;
+        });
+        Ok(Self { store, audited, view, hub, blobs, marks, clock, registry, tasks })
     }
 
     /// Spawns the tasks between the store and the agents: the view, the wake-ups and the report intake.
@@ -216,7 +232,7 @@ impl Parts {
         liveness_timeouts: LivenessTimeouts,
     ) -> ReplicaParts {
         let (store, view, hub, clock) = (&self.store, &self.view, &self.hub, &self.clock);
-        let locks = ControllerLocks::new(store.clone(), view.clone(), membership.clone(), clock.clone());
+        let locks = ControllerLocks::new(self.audited.clone(), view.clone(), membership.clone(), clock.clone());
         let controller_locks = Arc::new(locks);
         let links = Arc::new(Links::new(membership.id().clone(), hub.clone(), clock.clone(), view));
         let latest_revision = Arc::new(LatestRevision::new(store.clone()));

@@ -5,6 +5,7 @@
 
 pub(crate) mod event_cache;
 pub mod node_rows;
+pub(crate) mod server_records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,7 @@ use crate::app::Clock;
 use crate::epochs;
 
 use event_cache::{DesiredCache, SnapshotCache, SnapshotText};
+use server_records::ServerRecords;
 
 /// Time that a reader waits for a revision. A healthy watch is milliseconds behind the store.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,6 +53,7 @@ pub struct StaleView {
 #[derive(Debug)]
 pub struct View {
     fleets: RwLock<BTreeMap<EnvName, Fleet>>,
+    server_records: RwLock<ServerRecords>,
     /// None until the first snapshot is complete.
     revision: watch::Sender<Option<Revision>>,
     /// Changes with replicas, controller locks, presence and environments.
@@ -75,6 +78,7 @@ impl Default for View {
     fn default() -> Self {
         Self {
             fleets: RwLock::default(),
+            server_records: RwLock::default(),
             revision: watch::Sender::new(None),
             servers: watch::Sender::new(0),
             identities: watch::Sender::new(0),
@@ -94,6 +98,11 @@ impl View {
     /// The environments, locked for reading.
     pub fn fleets(&self) -> RwLockReadGuard<'_, BTreeMap<EnvName, Fleet>> {
         self.fleets.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Users and the audit, locked for reading.
+    pub fn server_records(&self) -> RwLockReadGuard<'_, ServerRecords> {
+        self.server_records.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The revision that the view has reached; none before it is ready.
@@ -183,16 +192,19 @@ impl View {
     pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<ViewChange>, clock: &Clock) -> StoreError {
         let mut watch = store.watch(ROOT, WatchFrom::Now);
         let mut building: BTreeMap<EnvName, Fleet> = BTreeMap::new();
+        let mut building_server = ServerRecords::default();
         // Environments whose epoch another server has begun since the view was built.
         let mut begun: BTreeSet<EnvName> = BTreeSet::new();
         loop {
             let changes = match watch.next().await {
                 Ok(WatchEvent::Snapshot(kvs)) => {
                     apply_snapshot(&mut building, &kvs);
+                    kvs.iter().for_each(|kv| building_server.apply(&kv.key, Some(&kv.value), kv.revision));
                     Vec::new()
                 }
                 Ok(WatchEvent::SnapshotEnd { revision }) => {
                     let mut fleets = std::mem::take(&mut building);
+                    let server_records = std::mem::take(&mut building_server);
                     all_at(&mut fleets, revision);
                     let went_back = self.begin_epochs(store, (&fleets, revision), &begun, clock).await;
                     if !matches!(went_back, Ok(false)) {
@@ -207,6 +219,7 @@ impl View {
                         let mut known = self.fleets.write().unwrap_or_else(PoisonError::into_inner);
                         *known = fleets;
                         self.snapshots.invalidate_all();
+                        *self.server_records.write().unwrap_or_else(PoisonError::into_inner) = server_records;
                     }
                     begun.clear();
                     let is_first = self.builds.fetch_add(1, Ordering::Relaxed) == 0;
@@ -243,6 +256,7 @@ impl View {
                 Ok(WatchEvent::Gap { after, cause }) => {
                     tracing::warn!(%after, ?cause, "the watch of the store has a gap: the view is built again");
                     building.clear();
+                    building_server = ServerRecords::default();
                     Vec::new()
                 }
                 Err(StoreError::Closed) => return StoreError::Closed,
@@ -330,6 +344,8 @@ impl View {
             };
             if let Some((env, parsed)) = keys::parse(key) {
                 by_env.entry(env).or_default().push((KeyChange { key, value, revision }, parsed));
+            } else {
+                self.server_records.write().unwrap_or_else(PoisonError::into_inner).apply(key, value, revision);
             }
         }
         let mut fleets = self.fleets.write().unwrap_or_else(PoisonError::into_inner);

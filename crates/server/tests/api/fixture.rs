@@ -14,6 +14,7 @@ use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
 use muster_identity::authority::Authority;
+use muster_server::oidc::OidcConfig;
 use muster_server::{
     App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, TlsConfig, register,
 };
@@ -69,10 +70,24 @@ impl Fixture {
         Self::start_in(tempfile::tempdir().unwrap(), nodes, liveness_timeouts).await
     }
 
+    /// A server at which people can log in through an OIDC provider.
+    pub(crate) async fn start_with_oidc(nodes: &[(&str, &str)], oidc: OidcConfig) -> Self {
+        Self::start_server(tempfile::tempdir().unwrap(), nodes, LivenessTimeouts::default(), Some(oidc)).await
+    }
+
     pub(crate) async fn start_in(
         dir: tempfile::TempDir,
         nodes: &[(&str, &str)],
         liveness_timeouts: LivenessTimeouts,
+    ) -> Self {
+        Self::start_server(dir, nodes, liveness_timeouts, None).await
+    }
+
+    async fn start_server(
+        dir: tempfile::TempDir,
+        nodes: &[(&str, &str)],
+        liveness_timeouts: LivenessTimeouts,
+        oidc: Option<OidcConfig>,
     ) -> Self {
         let store = muster_store::open(
             &format!("embedded:{}", dir.path().join("store").display()),
@@ -96,6 +111,7 @@ impl Fixture {
             liveness_timeouts,
             lease: LeasePace::default(),
             gate_commands: Some("/bin".into()),
+            oidc,
             clock,
         };
         let stop = CancellationToken::new();

@@ -48,7 +48,7 @@ impl Machine {
 
     fn request(&self, token: &JoinToken) -> JoinRequest {
         let request = make_request(&self.key).unwrap();
-        JoinRequest { token: token.id.clone(), secret: token.secret(), request, host: self.host.clone() }
+        JoinRequest { token: token.id().clone(), secret: token.secret(), request, host: self.host.clone() }
     }
 
     async fn join(&self, fixture: &Fixture, token: &JoinToken) -> Result<JoinResponse, ClientError> {
@@ -140,10 +140,12 @@ async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
     GET /v1/envs/{env}/nodes/{node}/self/{path}
     GET /v1/envs/{env}/releases/{version}/bundle
     GET /v1/envs/{env}/releases/{version}/delta
+    GET /v1/login
     POST /v1/envs/{env}/nodes/{node}/reports
     POST /v1/envs/{env}/nodes/{node}/runs/{run}/log
     POST /v1/envs/{env}/nodes/{node}/sync
     POST /v1/join
+    POST /v1/login
     POST /v1/renew
     PUT /v1/envs/{env}/nodes/{node}/activity
     ");
@@ -187,9 +189,9 @@ async fn wrong_expired_and_deleted_tokens_are_refused() {
     let expired = refusal(machine.request(&token)).await;
     assert!(expired.starts_with("the join token expired at "), "{expired}");
     fixture.hours.store(0, Ordering::Relaxed);
-    fixture.client.delete_token(&fixture.env, &token.id).await.unwrap();
+    fixture.client.delete_token(&fixture.env, token.id()).await.unwrap();
     assert_eq!(refusal(machine.request(&token)).await, "the join token is not valid");
-    let unknown = fixture.client.delete_token(&fixture.env, &token.id).await.unwrap_err();
+    let unknown = fixture.client.delete_token(&fixture.env, token.id()).await.unwrap_err();
     assert_eq!(code(&unknown), ProblemCode::UnknownIdentity);
 
     // Expired tokens are shown for a day, and deleted with the next new one.
@@ -197,10 +199,10 @@ async fn wrong_expired_and_deleted_tokens_are_refused() {
     fixture.hours.store(24, Ordering::Relaxed);
     make_token(&fixture, for_node("db1"), 1).await;
     let listed = async || fixture.client.tokens(&fixture.env).await.unwrap().items;
-    assert!(listed().await.iter().any(|row| row.id == old.id && !row.usable));
+    assert!(listed().await.iter().any(|row| row.id == *old.id() && !row.usable));
     fixture.hours.store(26, Ordering::Relaxed);
     make_token(&fixture, for_node("db1"), 1).await;
-    assert!(listed().await.iter().all(|row| row.id != old.id));
+    assert!(listed().await.iter().all(|row| row.id != *old.id()));
     fixture.stop().await;
 }
 

@@ -133,6 +133,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         gate_commands: None,
+        oidc: None,
         clock: Clock::system(),
     };
     Server::start(config, store, CancellationToken::new()).await

@@ -80,6 +80,7 @@ impl StoreFixture {
             liveness_timeouts: LivenessTimeouts::default(),
             lease: PACE,
             gate_commands: None,
+            oidc: None,
             clock: Clock::system(),
         };
         let stop = CancellationToken::new();

@@ -112,6 +112,7 @@ impl Cluster {
             liveness_timeouts: LivenessTimeouts::default(),
             lease: self.pace,
             gate_commands: None,
+            oidc: None,
             clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
         };
         let stop = CancellationToken::new();

@@ -92,6 +92,7 @@ async fn exclusive_store_has_one_replica() {
         liveness_timeouts: muster_core::node::liveness::LivenessTimeouts::default(),
         lease: muster_server::LeasePace::default(),
         gate_commands: None,
+        oidc: None,
         clock: muster_server::Clock::system(),
     };
     let stop = tokio_util::sync::CancellationToken::new();

@@ -72,6 +72,7 @@ impl LocalFleet {
             liveness_timeouts: LivenessTimeouts::default(),
             lease: LeasePace::default(),
             gate_commands: args.gate_commands.clone(),
+            oidc: None,
             clock: clock.clone(),
         };
         let stop = CancellationToken::new();

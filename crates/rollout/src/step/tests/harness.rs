@@ -100,7 +100,7 @@ impl RolloutHarness {
             assert_eq!(change.record.steps.seen, self.world.fleet.revision);
             self.granted.extend(change.grants.iter().map(|grant| grant.node.to_string()));
             let txn = change.txn(&self.world.fleet, self.stored_record().1).unwrap();
-            assert!(txn.ops.len() <= 128 && txn.guards.len() <= 127, "the limits of etcd");
+            assert!(txn.ops.len() <= 127 && txn.guards.len() <= 126, "the limits of etcd, with the lock and the audit");
             self.world.commit(&txn).expect("there is no concurrent writer");
         }
         panic!("more than {MAX_STEPS} steps: {:?}", self.record());

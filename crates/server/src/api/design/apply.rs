@@ -61,7 +61,7 @@ pub(crate) async fn plan_design(
 #[utoipa::path(post, path = "/v1/envs/{env}/design/apply", params(("env" = String, Path)),
     request_body = ApplyDesign, responses((status = 200, body = ApplyDesignResponse)))]
 pub(crate) async fn apply_design(
-    State(writer): State<Writer>,
+    writer: Writer,
     AnyEnv(env): AnyEnv,
     author: Author,
     JsonBody(ApplyDesign { design, message, author: named, plan, remove_all }): JsonBody<ApplyDesign>,
@@ -88,7 +88,7 @@ const ATTEMPTS: usize = 32;
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = DocumentChanges, responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn change_documents(
-    State(writer): State<Writer>,
+    writer: Writer,
     AnyEnv(env): AnyEnv,
     author: Author,
     JsonBody(changes): JsonBody<DocumentChanges>,

@@ -194,7 +194,7 @@ pub(crate) async fn show_document(
     request_body(content((Value = "application/json"), (String = "application/yaml"))),
     responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn put_document(
-    State(writer): State<Writer>,
+    writer: Writer,
     AnyEnv(env): AnyEnv,
     Path(DocumentPath { kind, name }): Path<DocumentPath>,
     Query(query): Query<WriteQuery>,
@@ -219,7 +219,7 @@ pub(crate) async fn put_document(
         ("If-Match" = Option<String>, Header), ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn delete_document(
-    State(writer): State<Writer>,
+    writer: Writer,
     AnyEnv(env): AnyEnv,
     Path(DocumentPath { kind, name }): Path<DocumentPath>,
     Query(query): Query<WriteQuery>,

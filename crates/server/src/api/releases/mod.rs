@@ -145,7 +145,7 @@ pub(crate) async fn show_release(
     params(("env" = String, Path), ("version" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = PushRelease, responses((status = 200, body = PushReleaseResponse)))]
 pub(crate) async fn push_release(
-    State(writer): State<Writer>,
+    writer: Writer,
     scope: Scope,
     Path(version): Path<VersionPath>,
     author: Author,
@@ -238,7 +238,7 @@ pub(crate) async fn show_trust(State(reader): State<Reader>, scope: Scope) -> Re
 #[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path), ForceQuery),
     request_body = SignedTrust, responses((status = 200, body = ReplaceTrustResponse)))]
 pub(crate) async fn replace_trusted_keys(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(agents): State<Agents>,
     scope: Scope,
     Query(ForceQuery { force }): Query<ForceQuery>,

@@ -223,7 +223,7 @@ pub(crate) struct SlotPath {
     params(("env" = String, Path), ("node" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn release_slot(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(agents): State<Agents>,
     scope: Scope,
     Path(SlotPath { node }): Path<SlotPath>,

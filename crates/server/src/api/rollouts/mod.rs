@@ -213,7 +213,7 @@ const LONGEST_REQUEST: usize = 200;
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = StartRequest, responses((status = 200, body = StartResponse)))]
 pub(crate) async fn start_rollout(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(agents): State<Agents>,
     scope: Scope,
     author: Author,
@@ -284,7 +284,7 @@ pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = OperateRequest, responses((status = 200, body = RolloutStarted)))]
 pub(crate) async fn roll_back_rollout(
-    State(writer): State<Writer>,
+    writer: Writer,
     State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
