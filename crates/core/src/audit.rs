@@ -16,10 +16,12 @@ use crate::replica::ControllerName;
 
 /// `previous` of the first record.
 pub const NO_RECORD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// Longest record, in bytes: a value of the store has at most 16 KiB.
-pub const LONGEST_RECORD: usize = 12 * 1024;
+/// Longest list of changes in a record, in bytes. With the other fields a record fits in a value of the store, of 16 KiB.
+const LONGEST_CHANGES: usize = 11 * 1024;
 /// Longest value in a record, in bytes.
 const LONGEST_VALUE: usize = 4 * 1024;
+/// Longest reason, in characters: at most 3,000 bytes of JSON.
+const LONGEST_REASON: usize = 500;
 
 /// One record, as `muster audit` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -118,11 +120,36 @@ impl AuditValue {
         if is_long { AuditValue::Digest(hex(&Sha256::digest(value.to_string()))) } else { AuditValue::Value(value) }
     }
 
+    /// Replaces a value that is longer than a digest.
     fn shorten(&mut self) {
         if let AuditValue::Value(value) = self {
-            *self = AuditValue::Digest(hex(&Sha256::digest(value.to_string())));
+            let text = value.to_string();
+            let digest = hex(&Sha256::digest(&text));
+            if text.len() > digest.len() {
+                *self = AuditValue::Digest(digest);
+            }
         }
     }
+}
+
+/// Divides the changes of one transaction among records. If they do not fit in one record, longer values become digests.
+pub fn divide(mut changes: Vec<AuditChange>) -> Result<Vec<Vec<AuditChange>>, serde_json::Error> {
+    if serde_json::to_string(&changes)?.len() <= LONGEST_CHANGES {
+        return Ok(vec![changes]);
+    }
+    let values = changes.iter_mut().flat_map(|change| [&mut change.before, &mut change.after]);
+    values.flatten().for_each(AuditValue::shorten);
+    let (mut parts, mut length) = (vec![Vec::new()], 0);
+    for change in changes {
+        let added = serde_json::to_string(&change)?.len() + 1;
+        if length > 0 && length + added > LONGEST_CHANGES {
+            parts.push(Vec::new());
+            length = 0;
+        }
+        length += added;
+        parts.last_mut().into_iter().for_each(|part| part.push(change.clone()));
+    }
+    Ok(parts)
 }
 
 /// Removes hashes of tokens and values of secret data, at every depth.
@@ -151,7 +178,7 @@ impl AuditRecord {
             |value: &Value, name: &str| value.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let mut values =
             values.filter_map(|value| ["why", "reason", "message"].iter().find_map(|name| text(value, name)));
-        values.next()
+        values.next().map(|text| text.chars().take(LONGEST_REASON).collect())
     }
 
     /// Returns whether the record changed a key of a node.
@@ -160,17 +187,9 @@ impl AuditRecord {
         self.changes.iter().any(of_node)
     }
 
-    /// The line to store, and its hash. Values of a record that is too long become digests, the last ones first.
-    pub fn seal(mut self) -> Result<SealedRecord, serde_json::Error> {
-        let mut text = serde_json::to_string(&self)?;
-        for at in (0..self.changes.len()).rev() {
-            if text.len() <= LONGEST_RECORD {
-                break;
-            }
-            let change = &mut self.changes[at];
-            [&mut change.before, &mut change.after].into_iter().flatten().for_each(AuditValue::shorten);
-            text = serde_json::to_string(&self)?;
-        }
+    /// The line to store, and its hash.
+    pub fn seal(&self) -> Result<SealedRecord, serde_json::Error> {
+        let mut text = serde_json::to_string(self)?;
         let hash = hex(&Sha256::digest(&text));
         text.pop();
         Ok(SealedRecord { line: format!("{text}{HASH}{hash}\"}}"), hash })
@@ -374,14 +393,24 @@ mod tests {
     fn long_values_become_digests() {
         let long = json!({ "value": "x".repeat(5000) }).to_string();
         assert!(matches!(AuditValue::of(long.as_bytes()), AuditValue::Digest(_)));
-        let mut many = record(1, NO_RECORD);
-        let change = AuditChange { after: Some(AuditValue::of("y".repeat(900).as_bytes())), ..many.changes[0].clone() };
-        many.changes = vec![change; 40];
-        let sealed = many.seal().unwrap();
-        assert!(sealed.line.len() <= LONGEST_RECORD + 100, "{}", sealed.line.len());
-        let (opened, _) = open(&sealed.line).unwrap();
-        assert_eq!(opened.changes.len(), 40);
-        assert!(matches!(opened.changes[0].after, Some(AuditValue::Value(_))), "the first ones are kept");
+        let value = |text: &str| Some(AuditValue::of(text.repeat(400).as_bytes()));
+        let change = |n| AuditChange { key: format!("prod/nodes/web{n}"), before: value("x"), after: value("y") };
+        let few: Vec<AuditChange> = (0..10).map(change).collect();
+        assert_eq!(divide(few.clone()).unwrap(), [few]);
+        assert_eq!(divide(Vec::new()).unwrap(), [vec![]], "a record without changes");
+        let mut many: Vec<AuditChange> = (0..100).map(change).collect();
+        many[7].after = Some(AuditValue::Value(json!("short")));
+        let parts = divide(many.clone()).unwrap();
+        assert_eq!(parts.len(), 2);
+        for part in &parts {
+            let part = AuditRecord { changes: part.clone(), ..record(1, NO_RECORD) };
+            assert!(part.seal().unwrap().line.len() <= crate::txn::MAX_VALUE);
+        }
+        let changes: Vec<AuditChange> = parts.concat();
+        assert_eq!(changes.len(), many.len());
+        assert!(changes.iter().zip(&many).all(|(divided, whole)| divided.key == whole.key));
+        assert_eq!(changes[7].after, many[7].after, "a digest would be longer");
+        assert!(matches!(changes[8].after, Some(AuditValue::Digest(_))));
     }
 
     #[test]

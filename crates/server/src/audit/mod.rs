@@ -4,7 +4,7 @@
 //! transaction. A change without a record is therefore not possible for them. What agents report, and what servers write about
 //! themselves (leases, presence, controller locks), goes to the store directly.
 //!
-//! Each record has the number after the last one and its hash, so two writers never append at the same time: within a process
+//! A transaction with many changes has several records. Each record has the number after the last one and its hash, so two writers never append at the same time: within a process
 //! they wait for each other, and between processes the second transaction is refused and sent again. [`segments`] moves old
 //! records into blobs.
 
@@ -16,7 +16,7 @@ use std::{fmt, io};
 
 use futures::StreamExt;
 use futures::stream;
-use muster_core::audit::{Actor, AuditChange, AuditRecord, AuditValue, SealedRecord, claimed_hash};
+use muster_core::audit::{Actor, AuditChange, AuditRecord, AuditValue, claimed_hash, divide};
 use muster_core::keys::{self, ROOT, ServerKey};
 use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replica::ControllerName;
@@ -114,6 +114,7 @@ impl AuditLog {
         changes: Vec<AuditChange>,
         why: Option<String>,
     ) -> Result<CommitOutcome, StoreError> {
+        let parts = divide(changes).map_err(|error| self.unavailable(error))?;
         let mut last = self.tail.lock().await;
         for _ in 0..ATTEMPTS {
             // Taken: if this future is dropped while it commits, the next append reads it again.
@@ -121,23 +122,28 @@ impl AuditLog {
                 Some(tail) => tail,
                 None => self.read_tail().await?,
             };
-            let seq = tail.seq + 1;
-            let record = AuditRecord {
-                seq,
-                at: self.clock.now(),
-                env: env.clone(),
-                actor: origin.actor.clone(),
-                from: origin.from.clone(),
-                action: origin.action.clone(),
-                changes: changes.clone(),
-                why: why.clone(),
-                request: origin.request.clone(),
-                previous: tail.hash.clone(),
-            };
-            let SealedRecord { line, hash } = record.seal().map_err(|error| self.unavailable(error))?;
             let guards = tail.guards();
-            let mut whole = txn.clone().op(Op::put(ServerKey::AuditRecord { seq }.text(), line));
+            let mut whole = txn.clone();
             whole.guards.extend(guards.iter().cloned());
+            let (mut seq, mut hash) = (tail.seq, tail.hash.clone());
+            for changes in &parts {
+                seq += 1;
+                let record = AuditRecord {
+                    seq,
+                    at: self.clock.now(),
+                    env: env.clone(),
+                    actor: origin.actor.clone(),
+                    from: origin.from.clone(),
+                    action: origin.action.clone(),
+                    changes: changes.clone(),
+                    why: why.clone(),
+                    request: origin.request.clone(),
+                    previous: hash,
+                };
+                let sealed = record.seal().map_err(|error| self.unavailable(error))?;
+                whole = whole.op(Op::put(ServerKey::AuditRecord { seq }.text(), sealed.line));
+                hash = sealed.hash;
+            }
             match self.store.commit(whole).await? {
                 CommitOutcome::Committed { revision } => {
                     *last = Some(Tail { seq, hash, at: Some(revision) });

@@ -1,5 +1,6 @@
 //! People: users, roles, tokens, and the audit of what they do.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use muster_core::audit::{self, Actor, AuditProblem, AuditRecord, AuditValue, SealedRecord, SegmentRecord};
@@ -19,7 +20,7 @@ use muster_wire::token::Token;
 use muster_wire::users::{ChangeUser, CreateUser, CreateUserToken, WhoAmI};
 use serde_json::json;
 
-use muster_testkit::wait::until_changed;
+use muster_testkit::wait::{until, until_changed};
 
 use crate::fixture::{Fixture, http};
 
@@ -218,6 +219,25 @@ async fn concurrent_changes_form_one_chain() {
     assert_eq!(again.problems, []);
     let unknown = VerifyAuditQuery { hash: Some("0".repeat(63)) };
     assert_eq!(fixture.client.verify_audit(&unknown).await.unwrap().problems, [AuditProblem::UnknownHash]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transaction_with_many_changes_has_several_records() {
+    let names: Vec<String> = (1..=120).map(|n| format!("web{n}")).collect();
+    let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    let fixture = Fixture::start(&nodes).await;
+    fixture.client.destroy(&fixture.env, Some("root@host")).await.unwrap();
+    let is_gone = || !fixture.app.view.fleets().get(&fixture.env).is_some_and(muster_core::fleet::Fleet::is_founded);
+    until("the environment is destroyed", is_gone).await;
+    let records = fixture.client.audit(None, &AuditQuery::default()).await.unwrap().items;
+    let keys: BTreeSet<&str> =
+        records.iter().flat_map(|record| &record.changes).map(|change| change.key.as_str()).collect();
+    for name in &names {
+        assert!(keys.contains(format!("{}/nodes/{name}", fixture.env).as_str()), "{name}: {keys:?}");
+    }
+    let verified = fixture.client.verify_audit(&VerifyAuditQuery::default()).await.unwrap();
+    assert_eq!((verified.problems.len(), verified.records), (0, verified.last));
     fixture.stop().await;
 }
 
