@@ -75,7 +75,7 @@ impl<'a> HostFiles<'a> {
         write_file(&self.path(path), text);
     }
 
-    /// Installs the agent of a node as the service `muster-agent`, as a package of a distribution would.
+    /// Installs the agent of a node as the service `muster-agent`, with the unit of the package.
     pub fn agent(&self, node: &str) {
         self.agent_of(ENV, node, "127.0.0.1");
     }
@@ -91,10 +91,11 @@ impl<'a> HostFiles<'a> {
         );
         self.file("etc/muster/agent.toml", &text);
         fs::copy(self.sandbox.token_file(), self.path("etc/muster/token")).unwrap();
-        let unit = "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=/usr/local/bin/muster-agent run\n\
-                    Restart=always\nRestartSec=100ms\n[Install]\nWantedBy=multi-user.target\n";
-        self.file("etc/systemd/system/muster-agent.service", unit);
-        self.file("usr/local/bin/muster-agent", "");
+        let unit = fs::read_to_string(repository().join("packaging/agent/muster-agent.service")).unwrap();
+        self.file("etc/systemd/system/muster-agent.service", &unit);
+        let restarts = "[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n";
+        self.file("etc/systemd/system/muster-agent.service.d/restarts.conf", restarts);
+        self.file("usr/bin/muster-agent", "");
     }
 
     /// Makes the packages in `/srv/archive` of the root available. Their services are not started by the installation: with
@@ -114,7 +115,7 @@ impl<'a> HostFiles<'a> {
         // The mount ends with the mount namespace, and that with the last process of the host.
         let script = "mount -t overlay overlay -o \"$1\" \"$2\" && exec systemd-nspawn --quiet --boot --directory=\"$2\" \
                       --register=no --keep-unit --resolv-conf=off --timezone=off --link-journal=no --machine=\"$3\" \
-                      --bind-ro=\"$4\":/usr/local/bin/muster-agent";
+                      --bind-ro=\"$4\":/usr/bin/muster-agent";
         let mut command: Command = self.sandbox.command("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh", &overlay, &at("merged")]);
         command.arg(format!("{}-{}", self.name, std::process::id())).arg(muster_agent());

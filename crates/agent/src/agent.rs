@@ -26,6 +26,7 @@ use crate::release::trust::TrustStore;
 use crate::report::activity::ActivitySender;
 use crate::report::sender::{self, ReportSender};
 use crate::run::directory;
+use crate::service_manager::ServiceManager;
 use crate::state::directory::{Layout, OpenStateDirError, StateDir};
 use crate::state::ledger::{self, Ledger, LoadError};
 use crate::state::outbox::{Outbox, OutboxError};
@@ -155,6 +156,7 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
             settled: settled.clone(),
             awaited,
         },
+        service_manager: ServiceManager::from_process(),
         cancel: cancel.clone(),
     };
     let sync = Sync {

@@ -43,6 +43,7 @@ pub mod redact;
 pub mod release;
 pub mod report;
 pub mod run;
+pub mod service_manager;
 pub mod state;
 pub mod sync;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::filter::Targets;
@@ -14,6 +14,7 @@ use tracing_subscriber::prelude::*;
 use muster_agent::agent;
 use muster_agent::commands::{UNKNOWN, check, join, lookup, once, status, version};
 use muster_agent::config::{ConfigFile, ReadConfigError, ServerUrls};
+use muster_agent::service_manager;
 use muster_wire::token::TOKEN_FILE_VARIABLE;
 
 /// Threads for blocking work, at most.
@@ -157,6 +158,12 @@ enum AgentCommand {
         #[arg(short, long, value_enum, default_value = "text")]
         output: StatusFormat,
     },
+    /// Write the manual pages, for the build of packages.
+    #[command(hide = true)]
+    Man {
+        /// Directory.
+        directory: PathBuf,
+    },
     /// Check whether the node may run or is paused.
     #[command(after_help = CHECK)]
     Check {
@@ -272,6 +279,7 @@ fn main() -> ExitCode {
         | AgentCommand::PendingUpdate { .. }
         | AgentCommand::LocalVersion { .. }
         | AgentCommand::Lookup { .. }
+        | AgentCommand::Man { .. }
         | AgentCommand::Check { .. } => ("error", LogFormat::Text),
     };
     start_logging(level, format);
@@ -317,6 +325,11 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::from(UNKNOWN))
             })
         }
+        AgentCommand::Man { directory } => {
+            clap_mangen::generate_to(AgentCli::command(), &directory)
+                .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
         AgentCommand::Check { config } => block_on(check::run(&config.read()?))?,
     }
 }
@@ -346,6 +359,7 @@ async fn run(config: &ConfigFile) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
+    service_manager::stopping();
     cancel.cancel();
     agent.await.map_err(Into::into)
 }

@@ -26,6 +26,7 @@ pub mod failure;
 pub mod output;
 mod process;
 mod project;
+mod service_manager;
 mod suggestion;
 mod validation;
 pub mod variables;

@@ -20,5 +20,6 @@ mod rollouts;
 mod runs;
 mod server_faults;
 mod server_start;
+mod service_manager;
 mod up;
 mod watch;

@@ -87,7 +87,7 @@ fn only_a_run_that_ends_by_itself_validates_the_host() {
     files.file("etc/systemd/system/muster-agent.service.d/opt.conf", unit);
     let host = files.boot();
     let gate = Barrier::new(host.path("/run/gate"));
-    host.run("cp /usr/local/bin/muster-agent /opt/muster-agent; systemctl enable --now muster-agent");
+    host.run("cp /usr/bin/muster-agent /opt/muster-agent; systemctl enable --now muster-agent");
 
     // The agent is killed, and the next one adopts the run. Then the supervisor is killed.
     let first = one.begun_run(&host, 0);

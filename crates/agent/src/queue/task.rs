@@ -17,6 +17,7 @@ use crate::queue::io::{Effect, Input};
 use crate::queue::state_machine::RunQueue;
 use crate::release::NodeReleases;
 use crate::run::WorkOrder;
+use crate::service_manager::ServiceManager;
 use crate::state::directory::Layout;
 use crate::state::durable::{self, StateWriteError};
 use crate::state::outbox::Outbox;
@@ -69,6 +70,8 @@ pub struct QueueTask {
     pub outbox: Outbox,
     pub releases: Arc<NodeReleases>,
     pub channels: Channels,
+    /// Notified by this task, because the agent does nothing without it.
+    pub service_manager: ServiceManager,
     pub cancel: CancellationToken,
 }
 
@@ -90,18 +93,24 @@ impl QueueTask {
     }
 
     async fn serve(&mut self, messages: &mut mpsc::Receiver<QueueMessage>) -> Result<(), ShuttingDown> {
-        let mut message = QueueMessage::from(Input::Started);
+        // Before the first write, which may wait for space on the disk.
+        self.service_manager.ready();
+        self.handle(QueueMessage::from(Input::Started)).await?;
         loop {
-            self.handle(message).await?;
             let wake = self.queue.wake_at();
-            message = tokio::select! {
+            let message = tokio::select! {
                 () = self.cancel.cancelled() => return Ok(()),
                 received = messages.recv() => match received {
                     Some(message) => message,
                     None => return Ok(()),
                 },
                 () = sleep_until(wake) => Input::Tick.into(),
+                () = sleep_until(self.service_manager.next()) => {
+                    self.service_manager.alive();
+                    continue;
+                }
             };
+            self.handle(message).await?;
         }
     }
 
@@ -125,13 +134,17 @@ impl QueueTask {
         let mut answer = None;
         for effect in effects {
             match effect {
-                Effect::SaveLedger(ledger) => self.write_with_retry(|| ledger.save(&self.layout)).await?,
+                Effect::SaveLedger(ledger) => {
+                    let layout = self.layout.clone();
+                    self.write_with_retry(|| ledger.save(&layout)).await?;
+                }
                 Effect::SaveSnapshot(snapshot) => {
                     let path = self.layout.snapshot();
                     self.write_with_retry(|| durable::replace_json(&path, &*snapshot)).await?;
                 }
                 Effect::StoreReport(report) => {
-                    self.write_with_retry(|| self.outbox.store(&report)).await?;
+                    let outbox = self.outbox.clone();
+                    self.write_with_retry(|| outbox.store(&report)).await?;
                     self.channels.settled.send_replace(false);
                 }
                 Effect::WakeSender => self.channels.reports.notify_one(),
@@ -169,7 +182,7 @@ impl QueueTask {
 
     /// Writes, and retries until the disk accepts it. The queue does nothing meanwhile: the agent never acts on state that
     /// is not stored.
-    async fn write_with_retry(&self, write: impl Fn() -> Result<(), StateWriteError>) -> Result<(), ShuttingDown> {
+    async fn write_with_retry(&mut self, write: impl Fn() -> Result<(), StateWriteError>) -> Result<(), ShuttingDown> {
         let mut attempt = 0;
         let before = self.channels.activity.borrow().clone();
         while let Err(error) = write() {
@@ -179,6 +192,8 @@ impl QueueTask {
                 tracing::error!(problem, "blocked: cannot write the agent's state; retrying until it succeeds");
             }
             self.channels.activity.send_replace(Activity::Blocked { problem });
+            // A restart would not free any space.
+            self.service_manager.alive();
             tokio::select! {
                 () = self.cancel.cancelled() => return Err(ShuttingDown),
                 () = tokio::time::sleep(WRITE_RETRY.pause(attempt, backoff::chance())) => {}

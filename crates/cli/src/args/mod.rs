@@ -1,8 +1,10 @@
 //! The arguments of `muster`: the global options, and the options that several commands share.
 
 pub mod design;
+mod server_config;
 pub mod store;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -68,7 +70,11 @@ impl Cli {
     /// Parses the arguments of this process.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let mut command = command(None);
-        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let arguments: Vec<OsString> = std::env::args_os().collect();
+        let mut matches = command.try_get_matches_from_mut(&arguments)?;
+        if let Some(file) = server_config::requested(&matches) {
+            matches = server_config::parse(&mut command, &file, &arguments)?;
+        }
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }

@@ -18,6 +18,7 @@ mod item;
 mod key;
 mod login;
 mod lookup;
+mod man;
 mod node;
 mod pause;
 mod release;
@@ -118,6 +119,8 @@ pub enum Command {
     Serve(serve::Args),
     Version(version::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    Man(man::Args),
 }
 
 /// Runs the parsed command.
@@ -203,6 +206,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Serve(args) => run_server(serve::run(&args, &globals, terminal)),
         Command::Version(args) => run_client(version::run(&args, &globals, terminal)),
         Command::Completions(args) => completions::run(&args, terminal),
+        Command::Man(args) => man::run(&args),
     }
 }
 

@@ -22,6 +22,7 @@ use crate::process::{
     AUTHORITY, LogFormat, ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir, store_in,
 };
 use crate::project::{self, LoadedProject, signing_key};
+use crate::service_manager;
 
 /// Run the server
 ///
@@ -32,6 +33,9 @@ use crate::project::{self, LoadedProject, signing_key};
 ///
 /// With etcd any number of servers can run as replicas; they need a shared directory of blobs, the same --token-file, and a
 /// copy of the same --ca directory.
+///
+/// A configuration file (TOML) has the options of this command and `state` and `token_file`, with `_` in place of `-`: listen =
+/// "0.0.0.0:7300". An option that can be repeated is a list. Options of the command line and environment variables precede.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -41,12 +45,16 @@ Exit codes:
 Examples:
   muster serve                                 the embedded store in its state directory
   muster serve --listen 0.0.0.0:7300 --name muster.example.org
+  muster serve --config /etc/muster/server.toml
   muster serve --store embedded:/var/lib/muster/store --project examples/quickstart
   muster serve --store etcd://10.0.0.1:2379,10.0.0.2:2379 --blobs /srv/muster/blobs \\
                --token-file /etc/muster/token
   muster serve --store etcd://etcd1:2379 --store-ca ca.pem --store-cert me.pem --store-key me.key \\
                --store-user muster --store-password-file /etc/muster/password --blobs /srv/muster/blobs")]
 pub struct Args {
+    /// Configuration file with options of this command
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArgs,
     /// Address to listen on; port 0 selects a free port
@@ -187,11 +195,16 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     }
     terminal.out.flush();
 
+    let revision = Arc::clone(&server.app().latest_revision);
     let mut serving = std::pin::pin!(server.run());
+    service_manager::ready();
     tokio::select! {
         served = &mut serving => return served.map(|()| Exit::Yes).context("the server failed").map_err(Failure::failed),
-        () = signals.recv() => stop.cancel(),
+        () = service_manager::keep_watchdog(&revision) => {}
+        () = signals.recv() => {}
     }
+    service_manager::stopping();
+    stop.cancel();
     let stopped = tokio::select! {
         stopped = serving => stopped,
         // A second signal does not wait for open connections.

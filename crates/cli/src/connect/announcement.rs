@@ -20,6 +20,8 @@ use super::find::{is_alive, read};
 pub const SERVER_FILE: &str = "server.json";
 /// The default state directory of a server, in the directory where it was started.
 pub const STATE_DIR: &str = ".muster";
+/// State directory of the server that the package installs. Only root can create it.
+const SYSTEM_STATE: &str = "/var/lib/muster";
 
 /// Address and identity of a running server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +115,8 @@ pub struct SearchPaths {
     pub current_dir: PathBuf,
     /// Announcements of all servers of the user.
     pub user_dir: PathBuf,
+    /// State directory of the server of this machine, which runs as another user.
+    pub system_state: PathBuf,
 }
 
 impl SearchPaths {
@@ -120,7 +124,7 @@ impl SearchPaths {
     pub fn from_process() -> io::Result<Self> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let user_dir = user_dir(variable(variables::RUNTIME_DIR), variable(variables::TEMPORARY_DIR));
-        Ok(Self { current_dir: std::env::current_dir()?, user_dir })
+        Ok(Self { current_dir: std::env::current_dir()?, user_dir, system_state: SYSTEM_STATE.into() })
     }
 
     /// The nearest state directory that exists and belongs to this user.

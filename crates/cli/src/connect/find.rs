@@ -66,6 +66,8 @@ pub enum SearchResult {
     /// Other users can create files in the directory.
     NotPrivate,
     NoneRunning,
+    /// Only root and the server's user can read the directory.
+    NotReadable,
 }
 
 impl fmt::Display for SearchedPath {
@@ -76,6 +78,7 @@ impl fmt::Display for SearchedPath {
             SearchResult::ForeignFile => "belongs to another user and is not trusted",
             SearchResult::NotPrivate => "can be written by other users and is not trusted",
             SearchResult::NoneRunning => "has no running server",
+            SearchResult::NotReadable => "can be read by root only; other users need --server and `muster login`",
         };
         write!(f, "{}: {result}", self.path.display())
     }
@@ -89,7 +92,7 @@ fn format_servers(servers: &[Announcement]) -> String {
     servers.iter().map(|server| format!("\n  {} of {}", server.url, server.state.display())).collect()
 }
 
-/// Finds the server of the nearest state directory, or else the only running server of the user.
+/// Finds the server of the nearest state directory, or else the only running server of the user, or else that of the machine.
 pub fn find(paths: &SearchPaths) -> Result<FoundServer, FindServerError> {
     let near = paths.current_dir.join(STATE_DIR).join(SERVER_FILE);
     let mut searched = vec![SearchedPath { path: near, result: SearchResult::MissingHereAndAbove }];
@@ -121,7 +124,7 @@ pub fn find(paths: &SearchPaths) -> Result<FoundServer, FindServerError> {
     }
     searched.push(SearchedPath { path: paths.user_dir.clone(), result });
     match servers.len() {
-        0 => Err(FindServerError::NotFound(searched)),
+        0 => find_system_server(&paths.system_state, searched),
         1 => {
             let (file, announcement) = servers.remove(0);
             Ok(FoundServer::Announced { file, announcement })
@@ -133,6 +136,18 @@ pub fn find(paths: &SearchPaths) -> Result<FoundServer, FindServerError> {
 /// True for the directory of a project.
 fn is_project(directory: &Path) -> bool {
     directory.join("environments").is_dir() || directory.join("muster.yaml").is_file()
+}
+
+/// Finds the server that the package installs, which runs as a user of its own.
+fn find_system_server(state: &Path, mut searched: Vec<SearchedPath>) -> Result<FoundServer, FindServerError> {
+    match find_by_state(state) {
+        Err(FindServerError::NotFound(_)) => {}
+        Err(FindServerError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            searched.push(SearchedPath { path: state.to_owned(), result: SearchResult::NotReadable });
+        }
+        found => return found,
+    }
+    Err(FindServerError::NotFound(searched))
 }
 
 /// Finds the server of a given state directory.

@@ -78,7 +78,8 @@ impl Machine {
     }
 
     pub(crate) fn places(&self) -> SearchPaths {
-        SearchPaths { current_dir: self.path("elsewhere"), user_dir: self.path("run/muster") }
+        let (current_dir, user_dir) = (self.path("elsewhere"), self.path("run/muster"));
+        SearchPaths { current_dir, user_dir, system_state: self.path("system") }
     }
 
     /// `muster` with these arguments, outside of the directory of the server.
