@@ -50,6 +50,13 @@ bench: ## build in release mode and print the table of speed and memory
 	$(call step,benchmarks)
 	@$(TARGET_DIR)/release/muster-bench $(ARGS)
 
+.PHONY: packages
+packages: ## build muster, muster-server and muster-agent as .deb and .rpm into target/packages
+	$(call step,set-up)
+	@scripts/setup packages
+	$(call step,packages)
+	@scripts/packages $(ARGS)
+
 ## Check
 
 .PHONY: test
