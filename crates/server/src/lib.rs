@@ -53,7 +53,9 @@ pub use agents::{Admission, AgentConnection, AgentLink, Hub, Links, PING};
 pub use api::openapi;
 pub use app::{Agents, App, Clock, Identities, Reader, ReplicaState, Writer};
 pub use blobs::downloads::Downloads;
-pub use blobs::{BlobReader, BlobStore, BlobUpload, Blobs, PendingBlob, ReceiveError};
+pub use blobs::{
+    BlobPlace, BlobPlaceError, BlobReader, BlobStore, BlobUpload, Blobs, PendingBlob, ReceiveError, S3Place, S3Timing,
+};
 pub use design::node_records::{FleetChange, FollowError, follow_design};
 pub use epochs::begin_epochs;
 pub use identity::TlsConfig;

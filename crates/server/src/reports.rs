@@ -258,12 +258,15 @@ impl IntakeHost {
         group.finish()
     }
 
-    /// Writes the logs of a group to files in one blocking task: starting such a task costs as much as one write. A report
+    /// Writes the logs of a group in one blocking task: starting such a task costs as much as one write. A report
     /// whose log cannot be stored is answered with that error, and the rest of the group continues.
     async fn store_logs(&self, mut group: Group) -> Group {
         let blobs = Arc::clone(&self.blobs);
         let stored = tokio::task::spawn_blocking(move || {
-            group.filter(|pending| match blobs.keep_report(&pending.log, &pending.body) {
+            let reports: Vec<(&str, &[u8])> =
+                group.submissions().map(|pending| (pending.log.as_str(), &pending.body[..])).collect();
+            let mut kept = blobs.keep_reports(&reports).into_iter();
+            group.filter(|pending| match kept.next().unwrap_or(Ok(())) {
                 Ok(()) => Some(pending),
                 Err(error) => {
                     pending.answer(Err(ReportError::Log(error)));

@@ -92,7 +92,7 @@ const RULES: &[LayerRule] = &[
     LayerRule {
         name: "muster-server",
         ours: None,
-        never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-sim", "muster-testkit"],
+        never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-s3-rig", "muster-sim", "muster-testkit"],
         why: "it is started by the operator's tool and talks to agents only over the wire",
     },
     LayerRule {
@@ -112,10 +112,16 @@ const RULES: &[LayerRule] = &[
     LayerRule {
         name: "muster-cli",
         ours: None,
-        never: &["muster-etcd-rig", "muster-sim", "muster-testkit"],
+        never: &["muster-etcd-rig", "muster-s3-rig", "muster-sim", "muster-testkit"],
         why: "it is the operator's binary: it links what it starts, and no test support",
     },
     LayerRule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
+    LayerRule {
+        name: "muster-s3-rig",
+        ours: Some(&[]),
+        never: &["object_store"],
+        why: "it plays S3 for the backend and shares no code with it",
+    },
     LayerRule {
         name: "muster-etcd-rig",
         ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-removal", "muster-testkit"]),

@@ -40,8 +40,9 @@ pub struct StoreArgs {
     /// File with the password of the user, and nothing else
     #[arg(long, value_name = "FILE", requires = "store")]
     pub store_password_file: Option<PathBuf>,
-    /// Directory for reports and their logs; several replicas need a shared one [default: `blobs` in the state directory]
-    #[arg(long, value_name = "DIR")]
+    /// Directory, or bucket as s3://BUCKET/PREFIX (its credentials are in variables such as AWS_ACCESS_KEY_ID), for
+    /// reports, logs and releases; several replicas need a shared one [default: `blobs` in the state directory]
+    #[arg(long, value_name = "PLACE")]
     pub blobs: Option<PathBuf>,
 }
 
@@ -162,15 +163,22 @@ impl StoreArgs {
         })
     }
 
-    /// The directory of blobs, for a command that opens the store itself.
-    pub(crate) fn blobs_dir(&self, globals: &Globals) -> Result<PathBuf, Failure> {
+    /// The place of blobs, for a server with this state directory.
+    pub(crate) fn blob_place(&self, state: &Path) -> Result<BlobPlace, Failure> {
+        let local = blobs_in(state);
+        place(self.blobs.as_ref().unwrap_or(&local), &local)
+    }
+
+    /// The place of blobs, for a command that opens the store itself.
+    pub(crate) fn existing_blobs(&self, globals: &Globals) -> Result<BlobPlace, Failure> {
         match (&self.blobs, &globals.state) {
-            (Some(blobs), _) => Ok(blobs.clone()),
-            (None, Some(state)) => Ok(blobs_in(state)),
+            (Some(_), Some(state)) => self.blob_place(state),
+            (Some(blobs), None) => place(blobs, &std::env::temp_dir()),
+            (None, Some(state)) => Ok(blobs_in(state).into()),
             (None, None) => {
-                let failure = Failure::usage("the directory of reports and logs is missing");
+                let failure = Failure::usage("the place of reports and logs is missing");
                 Err(failure
-                    .hint("give it with --blobs DIR, or with --state DIR if it is in the server's state directory"))
+                    .hint("give it with --blobs PLACE, or with --state DIR if it is in the server's state directory"))
             }
         }
     }
@@ -190,6 +198,15 @@ impl StoreArgs {
             None => Ok(()),
         }
     }
+}
+
+fn place(text: &Path, local: &Path) -> Result<BlobPlace, Failure> {
+    BlobPlace::parse(
+        text,
+        local,
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    )
+    .map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn usage(error: StoreArgsError) -> Failure {

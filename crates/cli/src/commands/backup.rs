@@ -170,7 +170,7 @@ impl BackupSource {
         if args.store.store.is_none() {
             return Ok(BackupSource::Server(Session::open(globals).await?));
         }
-        let blobs = args.store.blobs_dir(globals)?;
+        let blobs = args.store.existing_blobs(globals)?;
         let env = super::restore::env_of_store(globals)?;
         let store = args.store.open_existing(&mut terminal.notes).await?;
         let taken =
@@ -180,7 +180,7 @@ impl BackupSource {
                 BackupError::Destroying { .. } => Failure::failed(error),
                 BackupError::Restoring { .. } => Failure::failed(error).hint("complete the restore first"),
             })?;
-        let blobs = Blobs::open_beside_servers(&blobs).with_context(|| format!("cannot use {}", blobs.display()));
+        let blobs = Blobs::open_beside_servers(blobs.clone()).with_context(|| format!("cannot use {blobs}"));
         Ok(BackupSource::Store { taken: Some(taken).into(), env, blobs: blobs.map_err(Failure::failed)? })
     }
 

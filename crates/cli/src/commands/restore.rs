@@ -133,10 +133,10 @@ async fn restore_to_store(
     contents: &Contents,
     env: EnvName,
 ) -> Result<RestoreResponse, Failure> {
-    let dir = args.store.blobs_dir(globals)?;
+    let place = args.store.existing_blobs(globals)?;
     let store = args.store.open_for_restore(terminal.now, &mut terminal.notes).await?;
-    let blobs = Blobs::open_beside_servers(&dir)
-        .with_context(|| format!("cannot use {}", dir.display()))
+    let blobs = Blobs::open_beside_servers(place.clone())
+        .with_context(|| format!("cannot use {place}"))
         .map_err(Failure::failed)?;
     let by = format!("process {} with muster restore", std::process::id());
     let Args { replace, incomplete, .. } = *args;

@@ -19,7 +19,7 @@ use crate::connect::{Announcement, SearchPaths, announce};
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
 use crate::process::{
-    AUTHORITY, LogFormat, ServerAccess, Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir, store_in,
+    AUTHORITY, LogFormat, ServerAccess, Signals, log_to_stderr, raise_open_file_limit, state_dir, store_in,
 };
 use crate::project::{self, LoadedProject, signing_key};
 use crate::service_manager;
@@ -147,7 +147,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let authority = authority.map_err(Failure::failed)?;
     let (pin, names) = (authority.pin(), names(args));
     let tls = TlsConfig { authority: Arc::new(authority), names, grace: args.renewal_grace };
-    let blobs = args.store.blobs.clone().unwrap_or_else(|| blobs_in(&state));
+    let blobs = args.store.blob_place(&state)?;
     let config = ServerConfig {
         listen: args.listen,
         tls: Some(tls),

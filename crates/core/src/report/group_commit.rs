@@ -101,6 +101,11 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
         self.reports = kept.collect();
     }
 
+    /// The reports, in the order in which [`Self::filter`] passes them.
+    pub fn submissions(&self) -> impl Iterator<Item = &S> {
+        self.reports.iter().map(|report| &report.submission)
+    }
+
     /// Reports that the group's transaction carries.
     pub fn len(&self) -> usize {
         self.reports.len()

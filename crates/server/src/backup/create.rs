@@ -1,7 +1,7 @@
 //! Creates a backup: the keys of an environment, and the blobs that they refer to.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io::Write;
+use std::io::{self, Write};
 
 use jiff::Timestamp;
 use muster_core::design::{DesignRevision, DesignRevisionRecord};
@@ -14,7 +14,7 @@ use muster_store::{KeyValue, Store, StoreError};
 use muster_wire::backup::{BackupManifest, BackupTrailer, MissingPart};
 use thiserror::Error;
 
-use crate::blobs::{Blobs, is_digest};
+use crate::blobs::{Blobs, is_digest, is_unavailable};
 use crate::design::tree::add_references;
 
 use super::writer::{Archive, BackupWriteError};
@@ -113,16 +113,24 @@ impl Backup {
     }
 }
 
+/// A file that cannot be read counts as damaged, and the rest is backed up. Without an answer of S3 nothing would be.
+fn present<T>(found: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if !is_unavailable(&error) => Ok(None),
+        found => found,
+    }
+}
+
 /// Adds a blob; false if it is missing or damaged.
 fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Result<bool, BackupWriteError> {
-    let Ok(Some(stored)) = blobs.stored(digest) else { return Ok(false) };
+    let Some(stored) = present(blobs.stored(digest))? else { return Ok(false) };
     if stored.size() <= HELD {
-        let Some(content) = blobs.get(digest) else { return Ok(false) };
+        let Some(content) = present(blobs.find(digest))? else { return Ok(false) };
         archive.blob(digest, &content)?;
         return Ok(true);
     }
     // Read twice: the content must be verified before it is written, and its size comes first.
-    if !blobs.is_intact(digest).unwrap_or(false) {
+    if present(blobs.is_intact(digest).map(Some))? != Some(true) {
         return Ok(false);
     }
     archive.large_blob(digest, &*stored)?;
@@ -202,7 +210,8 @@ impl BlobRefs {
             }
             Some(Key::Status { .. }) => {
                 let leaf: Option<StatusLeaf> = serde_json::from_slice(value).ok();
-                self.welcome.extend(leaf.and_then(|leaf| leaf.log));
+                // Of an earlier version. Now it is a path, and the history names the blob.
+                self.welcome.extend(leaf.and_then(|leaf| leaf.log).filter(|log| is_digest(log)));
             }
             Some(
                 Key::StoreEpoch

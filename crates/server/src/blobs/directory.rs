@@ -10,6 +10,7 @@ use std::fs::{DirEntry, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use std::{io, thread};
@@ -18,21 +19,14 @@ use muster_core::names::ReplicaId;
 
 use crate::private_files::{create_private_dir, create_private_file, private_file, restrict_tree};
 
-use super::is_digest;
-use super::store::{BlobReader, BlobStore, PendingBlob, UnfinishedFiles};
+use super::store::{BlobReader, BlobStore, Note, PendingBlob, UnfinishedFiles, hash_reader};
 
 /// Characters of a digest that name its directory.
-const HEAD: usize = 2;
+pub(super) const HEAD: usize = 2;
 /// Extension of a file that is being written.
 const UNFINISHED: &str = "unfinished";
 /// Prefix of a directory into which earlier versions of Muster have unpacked a bundle.
 const WORKSPACE: &str = ".unpacked-";
-/// File with the name of the store that these blobs belong to.
-pub(super) const STORE: &str = ".store";
-
-/// Directory with an empty file for each upload that is not registered yet.
-const UPLOADS: &str = ".uploads";
-
 /// Up to this many files are synced one by one.
 const FEW: usize = 16;
 
@@ -61,14 +55,7 @@ impl BlobDirectory {
         self.root.join(head).join(tail)
     }
 
-    fn unfinished(&self) -> PathBuf {
-        let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        self.root.join(format!("{}-{number}.{UNFINISHED}", self.replica))
-    }
-}
-
-impl BlobStore for BlobDirectory {
-    fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
+    fn keep_one(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(digest);
         match create(&path) {
             // It needs no temporary name: no reader looks for it before its key is committed.
@@ -81,6 +68,17 @@ impl BlobStore for BlobDirectory {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn unfinished(&self) -> PathBuf {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        self.root.join(format!("{}-{number}.{UNFINISHED}", self.replica))
+    }
+}
+
+impl BlobStore for BlobDirectory {
+    fn keep(&self, blobs: &[(&str, &[u8])]) -> Vec<io::Result<()>> {
+        blobs.iter().map(|(digest, bytes)| self.keep_one(digest, bytes)).collect()
     }
 
     fn sync(&self, digests: &[&str]) -> io::Result<()> {
@@ -106,16 +104,28 @@ impl BlobStore for BlobDirectory {
         if_exists(std::fs::read(self.path(digest)))
     }
 
+    fn get_all(&self, digests: &[&str]) -> Vec<io::Result<Option<Vec<u8>>>> {
+        digests.iter().map(|digest| self.get(digest)).collect()
+    }
+
     fn begin(&self) -> io::Result<Box<dyn PendingBlob>> {
         let path = self.unfinished();
         let file = create_private_file(&path)?;
         Ok(Box::new(PendingFile { file, path: Some(path), root: self.root.clone() }))
     }
 
+    fn size(&self, digest: &str) -> io::Result<Option<u64>> {
+        Ok(if_exists(std::fs::metadata(self.path(digest)))?.map(|file| file.len()))
+    }
+
     fn open(&self, digest: &str) -> io::Result<Option<Box<dyn BlobReader>>> {
         let Some(file) = if_exists(File::open(self.path(digest)))? else { return Ok(None) };
         let size = file.metadata()?.len();
         Ok(Some(Box::new(FileReader { file, size })))
+    }
+
+    fn is_intact(&self, digest: &str) -> io::Result<bool> {
+        Ok(self.open(digest)?.map(|stored| hash_reader(&*stored)).transpose()?.is_some_and(|found| found == digest))
     }
 
     fn renew(&self, digest: &str) -> io::Result<bool> {
@@ -185,34 +195,32 @@ impl BlobStore for BlobDirectory {
         Ok(found)
     }
 
-    fn mark_upload(&self, digest: &str) -> io::Result<()> {
-        let path = self.root.join(UPLOADS).join(digest);
-        match create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            created => created.map(drop),
+    fn put_note(&self, name: &str, content: &str) -> io::Result<()> {
+        let path = self.root.join(name);
+        if let Some(folder) = path.parent() {
+            create_private_dir(folder)?;
         }
+        private_file().write(true).create(true).truncate(true).open(path)?.write_all(content.as_bytes())
     }
 
-    fn marked_uploads(&self) -> io::Result<Vec<String>> {
-        let Some(marks) = if_exists(std::fs::read_dir(self.root.join(UPLOADS)))? else { return Ok(Vec::new()) };
-        let names = marks.map(|mark| Ok(mark?.file_name().into_string().ok().filter(|name| is_digest(name))));
-        names.filter_map(io::Result::transpose).collect()
+    fn note(&self, name: &str) -> io::Result<Option<String>> {
+        if_exists(std::fs::read_to_string(self.root.join(name)))
     }
 
-    fn unmark_upload(&self, digest: &str) -> io::Result<()> {
-        if_exists(std::fs::remove_file(self.root.join(UPLOADS).join(digest))).map(drop)
+    fn notes(&self, folder: &str) -> io::Result<Vec<Note>> {
+        let Some(files) = if_exists(std::fs::read_dir(self.root.join(folder)))? else { return Ok(Vec::new()) };
+        let note = |file: io::Result<DirEntry>| {
+            let file = file?;
+            let Ok(name) = file.file_name().into_string() else { return Ok(None) };
+            // Another replica may have removed it.
+            let found = if_exists(file.metadata())?;
+            found.map(|found| Ok(Note { name, modified: found.modified()? })).transpose()
+        };
+        files.filter_map(|file| note(file).transpose()).collect()
     }
 
-    fn belong_to(&self, store: &str) -> io::Result<bool> {
-        let path = self.root.join(STORE);
-        let owner = if_exists(std::fs::read_to_string(&path))?.unwrap_or_default();
-        // A server that was killed at its first start may have left an incomplete file.
-        if owner.ends_with('\n') {
-            return Ok(owner.trim_end() == store);
-        }
-        let mut file = private_file().write(true).create(true).truncate(true).open(&path)?;
-        file.write_all(format!("{store}\n").as_bytes())?;
-        Ok(true)
+    fn remove_note(&self, name: &str) -> io::Result<()> {
+        if_exists(std::fs::remove_file(self.root.join(name))).map(drop)
     }
 
     fn spool(&self) -> io::Result<File> {
@@ -268,9 +276,15 @@ impl Drop for PendingFile {
 }
 
 #[derive(Debug)]
-struct FileReader {
-    file: File,
+pub(super) struct FileReader {
+    pub(super) file: File,
     size: u64,
+}
+
+impl FileReader {
+    pub(super) fn new(file: File, size: u64) -> Self {
+        Self { file, size }
+    }
 }
 
 impl BlobReader for FileReader {
@@ -285,6 +299,17 @@ impl BlobReader for FileReader {
                 read => return read,
             }
         }
+    }
+}
+
+/// For a copy that several readers share.
+impl BlobReader for Arc<FileReader> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buffer: &mut [u8], place: u64) -> io::Result<usize> {
+        self.as_ref().read_at(buffer, place)
     }
 }
 

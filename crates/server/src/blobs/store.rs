@@ -9,12 +9,14 @@ use muster_core::release::dir::hex;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use super::downloads::PIECE;
+
 /// A store of blobs by digest, shared by all replicas.
 ///
 /// Every call blocks. A digest is 64 hexadecimal digits; the caller has checked that.
 pub trait BlobStore: fmt::Debug + Send + Sync {
-    /// Stores bytes under their digest. They may not survive a power failure yet.
-    fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Stores bytes under their digests, with a result for each. They may not survive a power failure yet.
+    fn keep(&self, blobs: &[(&str, &[u8])]) -> Vec<io::Result<()>>;
 
     /// Makes blobs durable: they survive a power failure when this returns.
     fn sync(&self, digests: &[&str]) -> io::Result<()>;
@@ -22,11 +24,20 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
     /// Content of a blob, not verified; none if it does not exist.
     fn get(&self, digest: &str) -> io::Result<Option<Vec<u8>>>;
 
+    /// Contents of blobs, in their order, as [`Self::get`] returns them.
+    fn get_all(&self, digests: &[&str]) -> Vec<io::Result<Option<Vec<u8>>>>;
+
     /// Begins a blob whose digest is known only at its end. It is not visible before it is finished.
     fn begin(&self) -> io::Result<Box<dyn PendingBlob>>;
 
-    /// Opens a blob. It can be read to its end, also if it is removed meanwhile.
+    /// Stored size of a blob; none if it does not exist.
+    fn size(&self, digest: &str) -> io::Result<Option<u64>>;
+
+    /// Opens a blob. Once a byte was read it can be read to its end, also if it is removed meanwhile.
     fn open(&self, digest: &str) -> io::Result<Option<Box<dyn BlobReader>>>;
+
+    /// Compares the stored content of a blob with its digest; false if it is missing or damaged.
+    fn is_intact(&self, digest: &str) -> io::Result<bool>;
 
     /// Makes a blob young again, before a key refers to it; false if it does not exist.
     fn renew(&self, digest: &str) -> io::Result<bool>;
@@ -40,21 +51,27 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
     /// Unfinished writes of other replicas, and those that killed servers have left.
     fn unfinished_elsewhere(&self) -> io::Result<UnfinishedFiles>;
 
-    /// Marks a blob as an upload that is not registered yet.
-    fn mark_upload(&self, digest: &str) -> io::Result<()>;
+    /// Writes a note: a few bytes under a name such as `.replicas/one-1`, which all replicas see.
+    fn put_note(&self, name: &str, content: &str) -> io::Result<()>;
 
-    /// Digests of all marked uploads.
-    fn marked_uploads(&self) -> io::Result<Vec<String>>;
+    /// Content of a note; none if it does not exist.
+    fn note(&self, name: &str) -> io::Result<Option<String>>;
 
-    /// Removes the mark of an upload. A missing one is no error.
-    fn unmark_upload(&self, digest: &str) -> io::Result<()>;
+    /// All notes in a folder.
+    fn notes(&self, folder: &str) -> io::Result<Vec<Note>>;
 
-    /// Returns true if the blobs belong to this store. A directory without an owner is claimed for it. Another store does not
-    /// know which blobs this one needs, and must not sweep them.
-    fn belong_to(&self, store: &str) -> io::Result<bool>;
+    /// Removes a note. A missing one is no error.
+    fn remove_note(&self, name: &str) -> io::Result<()>;
 
     /// Temporary file. It has no name, and is removed with its handle.
     fn spool(&self) -> io::Result<File>;
+}
+
+/// A note, by its name in its folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub name: String,
+    pub modified: SystemTime,
 }
 
 /// Number and bytes of unfinished writes.
@@ -96,6 +113,20 @@ impl Read for BlobStream<'_> {
         let read = self.blob.read_at(buffer, self.place)?;
         self.place += read as u64;
         Ok(read)
+    }
+}
+
+/// Digest of a blob's content, read in pieces.
+pub(super) fn hash_reader(blob: &dyn BlobReader) -> io::Result<String> {
+    let (mut found, mut place, mut piece) = (Sha256::new(), 0, vec![0; PIECE]);
+    loop {
+        match blob.read_at(&mut piece, place)? {
+            0 => return Ok(hex(&found.finalize())),
+            read => {
+                found.update(piece.get(..read).unwrap_or_default());
+                place += read as u64;
+            }
+        }
     }
 }
 

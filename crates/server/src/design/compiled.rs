@@ -4,6 +4,7 @@
 //! one of the environment, file by file where they differ: a replica follows a change at the cost of the change.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use muster_core::design::DesignRevision;
@@ -20,7 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::blobs::Blobs;
 
-use super::tree::{DesignTree, DesignTreeError, FileRef, SourceTree};
+use super::tree::{DesignTree, DesignTreeError, FileRef, SourceTree, present};
 
 /// A design that differs from another one in more files than this is compiled from scratch, which shares work between files.
 const FEW_CHANGES: usize = 64;
@@ -78,6 +79,8 @@ impl CompiledDesign {
             }
             return Ok(Self::new(tree, checked));
         }
+        let texts = &prefetch(blobs, &tree, texts)?;
+        let text = |file: &FileRef| file_text(blobs, file, texts);
         let bundle = |source: &SourceTree| {
             let files = source.files().map(text).collect::<Result<_, _>>()?;
             Ok(DesignSource { name: source.name.clone(), files })
@@ -119,16 +122,31 @@ fn options(env: &EnvName, tree: &DesignTree) -> CompileOptions {
     CompileOptions { env: Some(env.clone()), cardinality: tree.cardinality.clone() }
 }
 
+/// Reads the texts that are not known, all at once: in a bucket each blob costs a request.
+fn prefetch(blobs: &Blobs, tree: &DesignTree, known: &Texts) -> Result<Texts, DesignTreeError> {
+    let files = tree.sources.iter().flat_map(SourceTree::files);
+    let unknown: Vec<&FileRef> = files.filter(|file| !known.contains_key(&file.digest)).collect();
+    let digests: Vec<&str> = unknown.iter().map(|file| file.digest.as_str()).collect();
+    let mut texts = known.clone();
+    for (FileRef { path, digest }, found) in unknown.into_iter().zip(blobs.find_all(&digests)) {
+        texts.insert(digest.clone(), text_of(path, digest, found)?.into());
+    }
+    Ok(texts)
+}
+
 fn file_text(blobs: &Blobs, file: &FileRef, texts: &Texts) -> Result<FileText, DesignTreeError> {
     if let Some(text) = texts.get(&file.digest) {
         return Ok(FileText::new(file.path.clone(), text.as_ref()));
     }
-    let FileRef { path, digest } = file.clone();
-    let Some(bytes) = blobs.get(&digest) else { return Err(DesignTreeError::Missing { digest, what: path }) };
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(FileText::new(path, text)),
-        Err(error) => Err(DesignTreeError::NotUnderstood { digest, what: path, why: error.to_string() }),
-    }
+    Ok(FileText::new(file.path.clone(), text_of(&file.path, &file.digest, blobs.find(&file.digest))?))
+}
+
+fn text_of(path: &str, digest: &str, found: io::Result<Option<Vec<u8>>>) -> Result<String, DesignTreeError> {
+    String::from_utf8(present(digest, path, found)?).map_err(|error| DesignTreeError::NotUnderstood {
+        digest: digest.to_owned(),
+        what: path.to_owned(),
+        why: error.to_string(),
+    })
 }
 
 /// The newest revision, the applied one, and two that are compared.

@@ -10,6 +10,7 @@
 //! part has it in the manifest itself, which saves one sync to disk.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::sync::Arc;
 
 use muster_core::names::Role;
@@ -90,6 +91,8 @@ enum PartContent {
 pub enum DesignTreeError {
     #[error("the blob {digest} ({what}) is missing, or is not what its digest says")]
     Missing { digest: String, what: String },
+    #[error("the blob {digest} ({what}) cannot be read now: {why}")]
+    Unanswered { digest: String, what: String, why: String },
     #[error("the blob {digest} ({what}) is invalid: {why}")]
     NotUnderstood { digest: String, what: String, why: String },
     #[error("the manifest {digest} has format {format}, and this version reads {FORMAT} at most: use a newer Muster")]
@@ -321,12 +324,26 @@ fn read_part(blobs: &Blobs, digest: &str) -> Result<TreePart, DesignTreeError> {
 
 fn parse_blob<T: serde::de::DeserializeOwned>(blobs: &Blobs, digest: &str, what: &str) -> Result<T, DesignTreeError> {
     let (digest, what) = (digest.to_owned(), what.to_owned());
-    let Some(bytes) = blobs.get(&digest) else { return Err(DesignTreeError::Missing { digest, what }) };
+    let bytes = present(&digest, &what, blobs.find(&digest))?;
     serde_json::from_slice(&bytes).map_err(|error| DesignTreeError::NotUnderstood {
         digest,
         what,
         why: error.to_string(),
     })
+}
+
+/// Content of a blob that was read, or the reason why there is none.
+pub(super) fn present(
+    digest: &str,
+    what: &str,
+    found: io::Result<Option<Vec<u8>>>,
+) -> Result<Vec<u8>, DesignTreeError> {
+    let (digest, what) = (digest.to_owned(), what.to_owned());
+    match found {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(DesignTreeError::Missing { digest, what }),
+        Err(error) => Err(DesignTreeError::Unanswered { digest, what, why: error.to_string() }),
+    }
 }
 
 /// Strings, numbers and lists: serialisation cannot fail.

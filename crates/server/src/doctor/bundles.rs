@@ -69,7 +69,7 @@ fn bundle_blob(release: &ReleaseRecord) -> &str {
 }
 
 fn bundle_length_fault(blobs: &Blobs, release: &ReleaseRecord) -> io::Result<Option<BundleFault>> {
-    Ok(match blobs.stored(bundle_blob(release))?.map(|stored| stored.size()) {
+    Ok(match blobs.size(bundle_blob(release))? {
         None => Some(BundleFault::Missing),
         Some(found) if found != release.size => Some(BundleFault::Length { found, recorded: release.size }),
         Some(_) => None,

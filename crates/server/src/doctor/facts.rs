@@ -2,7 +2,6 @@
 //! replicas at once, each with a timeout.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -203,7 +202,7 @@ fn environment(app: &App, fleet: &Fleet) -> EnvironmentFacts {
 
 async fn can_write(app: &App) -> Result<(), String> {
     let blobs = app.blobs.clone();
-    let spooled = tokio::task::spawn_blocking(move || blobs.spool().and_then(|mut file| file.write_all(b"muster")));
+    let spooled = tokio::task::spawn_blocking(move || blobs.check_writable());
     // A directory on a dead network file system blocks forever.
     match timeout(REPLICA_TIMEOUT, spooled).await {
         Ok(Ok(Ok(()))) => Ok(()),
@@ -222,9 +221,11 @@ pub(crate) async fn examine_self(app: &App) -> ReplicaReport {
     };
     let marks = app.blobs.marks();
     let checked = tokio::task::spawn_blocking(move || {
-        let sees =
-            |(id, record): (ReplicaId, ReplicaRecord)| BlobVisibility { sees: marks.shows(&id, &record), replica: id };
-        others.into_iter().map(sees).collect()
+        // Of a mark that cannot be read now nothing is said.
+        let sees = |(id, record): (ReplicaId, ReplicaRecord)| {
+            Some(BlobVisibility { sees: marks.shows(&id, &record).ok()?, replica: id })
+        };
+        others.into_iter().filter_map(sees).collect()
     });
     ReplicaReport {
         replica: app.replica.membership.id().clone(),

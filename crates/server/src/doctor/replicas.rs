@@ -107,7 +107,7 @@ pub(super) fn check_blobs(can_write: &Result<(), String>, replicas: &[ReplicaFac
                 DoctorVerdict::Failed,
                 format!("reports and logs cannot be kept: {why}"),
             )
-            .advise("look at the directory that --blobs names: is it there, may the server write to it, is it full?"),
+            .advise("look at the directory or bucket that --blobs names: is it there, may the server write to it, is it full?"),
         ),
     }
     if replicas.len() < 2 {
@@ -132,14 +132,17 @@ pub(super) fn check_blobs(can_write: &Result<(), String>, replicas: &[ReplicaFac
             shared = false;
             let seen = format!("does not see the blobs of {} in {}", unseen.join(", "), replica.record.blobs.directory);
             let finding = DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::Failed, seen).on(replica.id.as_str());
-            findings.push(finding.advise("give all replicas one directory that all of them see with --blobs"));
+            findings.push(
+                finding.advise("give all replicas one bucket, or one directory that all of them see, with --blobs"),
+            );
         } else if !unknown.is_empty() {
             shared = false;
             let seen = format!("did not say whether it sees the blobs of {}", unknown.join(", "));
             let finding =
                 DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::CannotTell, seen).on(replica.id.as_str());
-            findings
-                .push(finding.advise("check again in a few seconds; then look at the directory that --blobs names"));
+            findings.push(
+                finding.advise("check again in a few seconds; then look at the directory or bucket that --blobs names"),
+            );
         }
     }
     if shared {
@@ -247,8 +250,8 @@ mod tests {
         apart[0].answer.as_mut().unwrap().sees_blobs_of[1].sees = false;
         assert_eq!(
             lines(check_blobs(&Ok(()), &apart))[1],
-            "blobs a-1 failed: does not see the blobs of b-2 in /blobs → give all replicas one directory that all of \
-             them see with --blobs"
+            "blobs a-1 failed: does not see the blobs of b-2 in /blobs → give all replicas one bucket, or one directory that all of \
+             them see, with --blobs"
         );
         let mut unsure = pair();
         unsure[1].answer.as_mut().unwrap().sees_blobs_of.clear();

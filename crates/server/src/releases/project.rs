@@ -200,7 +200,7 @@ pub async fn build_new(
 
 fn is_kept(reader: &Reader, known: &ReleaseRecord) -> bool {
     let digest = Digest::new(known.digest.clone());
-    digest.is_ok_and(|digest| reader.blobs.stored(digest.hex()).is_ok_and(|stored| stored.is_some()))
+    digest.is_ok_and(|digest| reader.blobs.size(digest.hex()).is_ok_and(|size| size.is_some()))
 }
 
 async fn build(

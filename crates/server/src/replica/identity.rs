@@ -1,12 +1,13 @@
 //! The id of a replica, and its record in the store.
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::Path;
 
 use jiff::Timestamp;
 use muster_core::names::{NameError, ReplicaId};
 use muster_core::replica::{BlobsMark, ReplicaRecord};
 use thiserror::Error;
+
+use crate::blobs::BlobPlace;
 
 /// Characters of the host name in an id: leaves room for the digits in the longest legal id.
 const MAX_HOST: usize = 40;
@@ -30,11 +31,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a new identity for a server with a URL and a blob directory.
-    pub(crate) fn new(url: String, blobs: &Path, now: Timestamp) -> Result<Self, IdentityError> {
+    /// Makes a new identity for a server with a URL and a place of blobs.
+    pub(crate) fn new(url: String, blobs: &BlobPlace, now: Timestamp) -> Result<Self, IdentityError> {
         let host = host();
         let id = new_id(&host)?;
-        let directory = std::path::absolute(blobs).unwrap_or_else(|_| blobs.to_owned()).display().to_string();
+        let directory = blobs.absolute();
         let record = ReplicaRecord {
             url,
             host,
@@ -67,7 +68,7 @@ fn nonce() -> String {
 }
 
 /// Random enough to distinguish processes: the standard library seeds its hashers from the system's randomness.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 

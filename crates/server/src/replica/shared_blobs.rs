@@ -1,12 +1,12 @@
-//! Checks that all replicas use the same blob directory: a replica with its own would not find the logs of the others.
+//! Checks that all replicas use the same blobs: a replica with its own would not find the logs of the others.
 //!
-//! Each replica writes a mark, the file `.replicas/<id>` with a nonce that is also in its key in the store. A server that starts
+//! Each replica writes a mark, the note `.replicas/<id>` with a nonce that is also in its key in the store. A server that starts
 //! looks for the marks of all live replicas. It continues to look for the marks of replicas that join later: two that start
 //! at the same moment do not see each other at first.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
@@ -14,58 +14,55 @@ use muster_core::replica::ReplicaRecord;
 use tokio::time::{sleep, timeout};
 
 use crate::App;
-use crate::private_files::{create_private_dir, private_file};
+use crate::blobs::{BlobPlace, BlobStore};
 use crate::server::ServerStartError;
 use crate::view::View;
 
 /// Time beyond the lease TTL until a replica without a mark counts as alive.
 const MARGIN: Duration = Duration::from_secs(1);
-/// The directory of the marks, next to the blobs.
-pub(crate) const MARKS: &str = ".replicas";
+/// The folder of the marks.
+const MARKS: &str = ".replicas";
 
-/// The marks in a blob directory.
+/// The marks beside the blobs.
 #[derive(Clone, Debug)]
 pub struct BlobMarks {
-    directory: PathBuf,
+    place: Arc<dyn BlobStore>,
 }
 
 impl BlobMarks {
-    pub(crate) fn new(blobs: &Path) -> Self {
-        Self { directory: blobs.join(MARKS) }
+    pub(crate) fn new(place: Arc<dyn BlobStore>) -> Self {
+        Self { place }
     }
 
     /// Writes the mark of a replica.
     pub(crate) fn put(&self, id: &ReplicaId, nonce: &str) -> io::Result<()> {
-        create_private_dir(&self.directory)?;
-        let mut mark = private_file().write(true).create(true).truncate(true).open(self.directory.join(id.as_str()))?;
-        mark.write_all(nonce.as_bytes())
+        self.place.put_note(&name(id.as_str()), nonce)
     }
 
     /// Removes the mark of a replica. A missing mark is no error, and one that stays is swept later.
     pub(crate) fn remove(&self, id: &ReplicaId) {
-        if let Err(error) = std::fs::remove_file(self.directory.join(id.as_str()))
-            && error.kind() != io::ErrorKind::NotFound
-        {
+        if let Err(error) = self.place.remove_note(&name(id.as_str())) {
             tracing::warn!(%error, "the mark of this replica cannot be removed");
         }
     }
 
-    /// Returns whether the mark of a replica is in this directory.
-    pub fn shows(&self, id: &ReplicaId, record: &ReplicaRecord) -> bool {
-        std::fs::read_to_string(self.directory.join(id.as_str())).is_ok_and(|nonce| nonce == record.blobs.nonce)
+    /// Returns whether the mark of a replica is here; an error if that cannot be told now.
+    pub fn shows(&self, id: &ReplicaId, record: &ReplicaRecord) -> io::Result<bool> {
+        Ok(self.place.note(&name(id.as_str()))?.is_some_and(|nonce| nonce == record.blobs.nonce))
     }
 
     /// Removes old marks of dead replicas.
     pub(crate) fn sweep(&self, before: SystemTime, lives: impl Fn(&str) -> bool) -> io::Result<()> {
-        for entry in std::fs::read_dir(&self.directory)? {
-            let entry = entry?;
-            let old = entry.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
-            if old && !entry.file_name().to_str().is_some_and(&lives) {
-                std::fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
+        let marks = self.place.notes(MARKS)?;
+        marks
+            .iter()
+            .filter(|mark| mark.modified < before && !lives(&mark.name))
+            .try_for_each(|mark| self.place.remove_note(&name(&mark.name)))
     }
+}
+
+fn name(id: &str) -> String {
+    format!("{MARKS}/{id}")
 }
 
 /// Waits until each other replica has a mark here, or is gone. Returns a replica without a mark that is alive: it is still in
@@ -80,19 +77,31 @@ pub(crate) async fn unseen(
     let all_seen = async {
         loop {
             servers.mark_unchanged();
-            if first_unshared(view, marks, me).is_none() || servers.changed().await.is_err() {
+            if first_unshared(view, marks, me).await.is_none() || servers.changed().await.is_err() {
                 return;
             }
         }
     };
     match timeout(lease + MARGIN, all_seen).await {
         Ok(()) => None,
-        Err(_) => first_unshared(view, marks, me),
+        Err(_) => first_unshared(view, marks, me).await,
     }
 }
 
-fn first_unshared(view: &View, marks: &BlobMarks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
-    others(view, me).into_iter().find(|(id, record)| !marks.shows(id, record))
+async fn first_unshared(view: &View, marks: &BlobMarks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
+    for (id, record) in others(view, me) {
+        if !matches!(shows(marks, &id, &record).await, Ok(true)) {
+            return Some((id, record));
+        }
+    }
+    None
+}
+
+/// In a blocking task: a shared file system may hang.
+async fn shows(marks: &BlobMarks, id: &ReplicaId, record: &ReplicaRecord) -> io::Result<bool> {
+    let (marks, id, record) = (marks.clone(), id.clone(), record.clone());
+    let shown = tokio::task::spawn_blocking(move || marks.shows(&id, &record)).await.map_err(io::Error::other)?;
+    shown.inspect_err(|error| tracing::warn!(%error, "the mark of a replica cannot be read"))
 }
 
 /// The other replicas that the view shows.
@@ -107,7 +116,7 @@ fn others(view: &View, me: &ReplicaId) -> Vec<(ReplicaId, ReplicaRecord)> {
 #[derive(Debug)]
 pub(crate) struct BlobMarkWatch {
     pub(crate) marks: BlobMarks,
-    pub(crate) directory: PathBuf,
+    pub(crate) place: BlobPlace,
     pub(crate) lease: Duration,
 }
 
@@ -129,11 +138,12 @@ impl BlobMarkWatch {
             };
             // The replica may be dead, or its mark may be delayed by a slow file system.
             sleep(self.lease + MARGIN).await;
-            if !is_alive(app, &replica).await || self.shows(&replica, &record).await {
+            // Blobs that cannot be read now prove nothing.
+            if !is_alive(app, &replica).await || !matches!(shows(&self.marks, &replica, &record).await, Ok(false)) {
                 continue;
             }
             let must_stop = me > (record.since, &replica);
-            let (host, theirs, ours) = (record.host, record.blobs.directory, self.directory.clone());
+            let (host, theirs, ours) = (record.host, record.blobs.directory, self.place.clone());
             let error = ServerStartError::BlobsNotShared { replica: replica.clone(), host, theirs, ours };
             if must_stop {
                 return error;
@@ -151,18 +161,12 @@ impl BlobMarkWatch {
             if known.contains(&id) {
                 continue;
             }
-            if !self.shows(&id, &record).await {
+            if !matches!(shows(&self.marks, &id, &record).await, Ok(true)) {
                 return Some((id, record));
             }
             known.insert(id);
         }
         None
-    }
-
-    /// In a blocking task: a shared file system may hang.
-    async fn shows(&self, id: &ReplicaId, record: &ReplicaRecord) -> bool {
-        let (marks, id, record) = (self.marks.clone(), id.clone(), record.clone());
-        tokio::task::spawn_blocking(move || marks.shows(&id, &record)).await.unwrap_or(false)
     }
 }
 
@@ -171,40 +175,4 @@ async fn is_alive(app: &App, replica: &ReplicaId) -> bool {
     let Ok(newest) = app.latest_revision.read().await else { return false };
     app.view.reach(newest).await.is_ok()
         && others(&app.view, app.replica.membership.id()).iter().any(|(id, _)| id == replica)
-}
-
-#[cfg(test)]
-mod tests {
-    use muster_core::replica::BlobsMark;
-
-    use super::*;
-
-    #[test]
-    fn marks_are_matched_by_nonce_and_swept_when_stale() {
-        let dir = tempfile::tempdir().unwrap();
-        let marks = BlobMarks::new(dir.path());
-        let record = |nonce: &str| ReplicaRecord {
-            url: String::new(),
-            host: String::new(),
-            pid: 1,
-            version: String::new(),
-            since: jiff::Timestamp::UNIX_EPOCH,
-            blobs: BlobsMark { directory: String::new(), nonce: nonce.into() },
-        };
-        let (one, other) = (ReplicaId::new("one-1").unwrap(), ReplicaId::new("other-2").unwrap());
-        assert!(!marks.shows(&one, &record("7")), "there is no mark");
-        marks.put(&one, "7").unwrap();
-        marks.put(&other, "8").unwrap();
-        assert!(marks.shows(&one, &record("7")));
-        assert!(!marks.shows(&one, &record("8")), "a copied directory, or another start");
-
-        let written = std::fs::metadata(dir.path().join(MARKS).join("other-2")).unwrap().modified().unwrap();
-        marks.sweep(written - Duration::from_secs(1), |_| false).unwrap();
-        assert!(marks.shows(&one, &record("7")), "no mark is old");
-        marks.sweep(written + Duration::from_secs(1), |id| id == "one-1").unwrap();
-        assert!(marks.shows(&one, &record("7")) && !marks.shows(&other, &record("8")));
-        marks.remove(&one);
-        marks.remove(&one);
-        assert!(!marks.shows(&one, &record("7")));
-    }
 }

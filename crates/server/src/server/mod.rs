@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::AccessControl;
 use crate::app::Clock;
-use crate::blobs::Blobs;
+use crate::blobs::{BlobPlace, Blobs};
 use crate::design::tree::add_references;
 use crate::identity::TlsConfig;
 use crate::identity::tls::StartTlsError;
@@ -50,8 +50,7 @@ pub struct ServerConfig {
     /// Token of requests on TCP. All replicas of a store need the same one.
     pub token: Token,
     pub limits: ConnectionLimits,
-    /// The directory of the blobs.
-    pub blobs: PathBuf,
+    pub blobs: BlobPlace,
     pub liveness_timeouts: LivenessTimeouts,
     /// TTL and renewal interval of the replica's lease.
     pub lease: LeasePace,
@@ -86,18 +85,17 @@ pub enum ServerStartError {
         #[source]
         source: io::Error,
     },
-    #[error("cannot use {} for reports and logs", path.display())]
+    #[error("cannot use {place} for reports and logs")]
     Blobs {
-        path: PathBuf,
+        place: String,
         #[source]
         source: io::Error,
     },
     #[error(
-        "replica {replica} on {host} stores reports and logs in {theirs}, which is not the directory {} of this replica: \
-         all replicas need one directory on a shared file system; set it with --blobs, or stop the other replica",
-        ours.display()
+        "replica {replica} on {host} stores reports and logs in {theirs}, which is not {ours}, where this replica does: all \
+         replicas need one bucket, or one directory on a shared file system; set it with --blobs, or stop the other replica"
     )]
-    BlobsNotShared { replica: ReplicaId, host: String, theirs: String, ours: PathBuf },
+    BlobsNotShared { replica: ReplicaId, host: String, theirs: String, ours: BlobPlace },
     #[error("cannot use {} for the commands of gates", path.display())]
     GateCommands {
         path: PathBuf,
@@ -235,7 +233,7 @@ impl BlobSweeper {
             } else if blobs.belong_to(&store)? {
                 blobs.sweep(now, MAX_SWEPT, |digest| referenced.contains(digest))?
             } else {
-                tracing::warn!("the blob directory was first used with another store: no blob is removed");
+                tracing::warn!("the blobs were first used with another store: no blob is removed");
                 0
             };
             marks.sweep(now.checked_sub(STALE_MARK).unwrap_or(now), |id| replicas.contains(id))?;
@@ -300,10 +298,10 @@ mod tests {
         let spec = format!("embedded:{}", dir.path().join("store").display());
         let store = muster_store::open(&spec, &muster_store::StoreAccess::default()).await.unwrap();
         let (view, root) = (Arc::new(View::default()), dir.path().join("blobs"));
-        let blobs = Arc::new(Blobs::open(&root, ReplicaId::new("one-1").unwrap()).unwrap());
+        let blobs = Arc::new(Blobs::open(root.as_path(), ReplicaId::new("one-1").unwrap()).unwrap());
         let sweeper = BlobSweeper {
             blobs: blobs.clone(),
-            marks: BlobMarks::new(&root),
+            marks: blobs.marks(),
             view: view.clone(),
             store: store.clone(),
             latest_revision: Arc::new(LatestRevision::new(store.clone())),
@@ -339,7 +337,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn swept_mark_is_written_again() {
         let dir = tempfile::tempdir().unwrap();
-        let (marks, id) = (BlobMarks::new(dir.path()), ReplicaId::new("one-1").unwrap());
+        let id = ReplicaId::new("one-1").unwrap();
+        let marks = Blobs::open(dir.path(), id.clone()).unwrap().marks();
         let blobs = BlobsMark { directory: String::new(), nonce: "7".into() };
         let (url, host, version) = (String::new(), String::new(), String::new());
         let record = ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs };
@@ -347,9 +346,9 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "compared with file times, which come from the machine's clock")]
         let late = SystemTime::now() + STALE_MARK;
         marks.sweep(late, |_| false).unwrap();
-        assert!(!marks.shows(&id, &record));
+        assert!(!marks.shows(&id, &record).unwrap());
         let again = async {
-            while !marks.shows(&id, &record) {
+            while !marks.shows(&id, &record).unwrap() {
                 tokio::time::sleep(STALE_MARK / 4).await;
             }
         };
@@ -357,6 +356,6 @@ mod tests {
             () = renew_mark(&marks, &id, "7", STALE_MARK / 4) => {}
             () = again => {}
         }
-        assert!(marks.shows(&id, &record));
+        assert!(marks.shows(&id, &record).unwrap());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use muster_core::node::liveness::LivenessTimeouts;
@@ -21,7 +21,7 @@ use super::{BlobSweeper, STALE_MARK, Server, ServerConfig, ServerStartError, ren
 use crate::agents::{Admission, Hub, Links};
 use crate::app::{Agents, App, Clock, Identities, Reader, ReplicaState, Writer};
 use crate::audit::{AuditLog, AuditedStore};
-use crate::blobs::Blobs;
+use crate::blobs::{BlobPlace, Blobs};
 use crate::controllers::design::DesignController;
 use crate::controllers::leaders::LeadersController;
 use crate::controllers::liveness::LivenessController;
@@ -82,7 +82,7 @@ impl Server {
             socket,
             token,
             limits,
-            blobs: directory,
+            blobs: place,
             liveness_timeouts,
             lease,
             gate_commands,
@@ -95,12 +95,12 @@ impl Server {
         let listeners = bind(listen, socket, tls.clone()).await?;
         let address =
             listeners.tcp.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
-        let identity = Identity::new(url(address, tls.as_deref()), &directory, clock.now())?;
-        let mut parts = Parts::open(store, &directory, &identity, clock, &stop)?;
+        let identity = Identity::new(url(address, tls.as_deref()), &place, clock.now())?;
+        let mut parts = Parts::open(store, &place, &identity, clock, &stop)?;
         let (reports, changes) = parts.spawn_data_path();
         // A server with an incomplete view would give wrong answers: it waits, without a limit.
         parts.view.ready().await;
-        let (membership, sharing) = parts.join_replicas(identity, lease, &directory).await?;
+        let (membership, sharing) = parts.join_replicas(identity, lease, &place).await?;
         let replica = parts.spawn_replica_tasks(membership, liveness_timeouts);
         parts.register_metrics(&replica, &reports, changes);
         let Parts { marks, mut tasks, .. } = parts;
@@ -151,7 +151,7 @@ impl Server {
         let rollout = RolloutController { app: app.clone() };
         tasks.spawn(async move { rollout.run().await });
         let mark_watch = match sharing {
-            Sharing::Shared => Some(BlobMarkWatch { marks: marks.clone(), directory, lease: lease.ttl }),
+            Sharing::Shared => Some(BlobMarkWatch { marks: marks.clone(), place, lease: lease.ttl }),
             Sharing::Exclusive => None,
         };
         Ok(Self { app, address, listeners, limits, token, marks, mark_watch, tasks, stop })
@@ -162,14 +162,14 @@ impl Parts {
     /// Opens the blobs, and writes the mark by which other replicas see that they share them.
     fn open(
         store: Arc<dyn Store>,
-        directory: &Path,
+        place: &BlobPlace,
         identity: &Identity,
         clock: Clock,
         stop: &CancellationToken,
     ) -> Result<Self, ServerStartError> {
-        let unusable = |source| ServerStartError::Blobs { path: directory.to_owned(), source };
-        let blobs = Arc::new(Blobs::open(directory, identity.id.clone()).map_err(unusable)?);
-        let marks = BlobMarks::new(directory);
+        let unusable = |source| ServerStartError::Blobs { place: place.to_string(), source };
+        let blobs = Arc::new(Blobs::open(place.clone(), identity.id.clone()).map_err(unusable)?);
+        let marks = blobs.marks();
         marks.put(&identity.id, &identity.record.blobs.nonce).map_err(unusable)?;
         let mut registry = Registry::default();
         let store = Arc::new(MeasuredStore::new(store, &mut registry));
@@ -206,12 +206,12 @@ impl Parts {
         (reports, weak)
     }
 
-    /// Revokes what earlier servers left, or checks that all replicas of a shared store have one blob directory.
+    /// Revokes what earlier servers left, or checks that all replicas of a shared store share their blobs.
     async fn join_replicas(
         &self,
         identity: Identity,
         lease: LeasePace,
-        directory: &Path,
+        place: &BlobPlace,
     ) -> Result<(Arc<Membership>, Sharing), ServerStartError> {
         let membership = Membership::new(identity, lease, self.store.clone(), self.view.clone(), self.clock.clone());
         let sharing = membership.clear_predecessors().await.map_err(ServerStartError::Predecessors)?;
@@ -220,7 +220,7 @@ impl Parts {
         {
             self.marks.remove(membership.id());
             let (host, theirs) = (record.host, record.blobs.directory);
-            return Err(ServerStartError::BlobsNotShared { replica, host, theirs, ours: directory.to_owned() });
+            return Err(ServerStartError::BlobsNotShared { replica, host, theirs, ours: place.clone() });
         }
         Ok((Arc::new(membership), sharing))
     }

@@ -107,7 +107,7 @@ impl Fixture {
             socket: Some(dir.path().join(SOCKET)),
             token: token(),
             limits: ConnectionLimits::default(),
-            blobs: dir.path().join("blobs"),
+            blobs: dir.path().join("blobs").into(),
             liveness_timeouts,
             lease: LeasePace::default(),
             gate_commands: Some("/bin".into()),

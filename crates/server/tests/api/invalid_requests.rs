@@ -129,7 +129,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
         socket: None,
         token: token(),
         limits: ConnectionLimits::default(),
-        blobs: dir.join("blobs"),
+        blobs: dir.join("blobs").into(),
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         gate_commands: None,

@@ -339,7 +339,7 @@ async fn missing_bundle_is_reported() {
     fixture.app.blobs.remove(built.manifest.digest.hex());
     let gone = fixture.client.download_bundle(&fixture.env, &version("v3"), 0).await.unwrap_err();
     assert_eq!(gone.problem().unwrap().code, ProblemCode::ReleaseUnreadable);
-    assert!(gone.to_string().contains("is missing in the blob directory"), "{gone}");
+    assert!(gone.to_string().contains("is missing in the blobs of the server"), "{gone}");
     assert_eq!(fixture.client.release(&fixture.env, &version("v3")).await.unwrap().bundle, BundleState::Missing);
     let refused = fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, ProblemCode::ReleaseUnreadable);

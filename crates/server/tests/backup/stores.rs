@@ -46,7 +46,7 @@ impl BackupFixture {
 
     pub(crate) async fn on(spec: &str, dir: tempfile::TempDir) -> Self {
         let store = muster_store::open(spec, &StoreAccess::default()).await.unwrap();
-        let blobs = Arc::new(Blobs::open_beside_servers(&dir.path().join("blobs")).unwrap());
+        let blobs = Arc::new(Blobs::open_beside_servers(dir.path().join("blobs")).unwrap());
         Self { store, blobs, dir: Arc::new(dir) }
     }
 

@@ -76,7 +76,7 @@ impl StoreFixture {
             socket: None,
             token: token(),
             limits: ConnectionLimits::default(),
-            blobs: self.blobs(),
+            blobs: self.blobs().into(),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: PACE,
             gate_commands: None,

@@ -12,7 +12,8 @@ use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::replica::PresenceRecord;
 use muster_server::{
-    App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, ServerStartError,
+    App, BlobPlace, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig,
+    ServerStartError,
 };
 
 use muster_store::{Store, StoreAccess};
@@ -85,19 +86,23 @@ impl Cluster {
         self.dir.path().join("blobs")
     }
 
-    pub(crate) async fn start(&self, blobs: PathBuf) -> Result<Replica, ServerStartError> {
+    pub(crate) async fn start(&self, blobs: impl Into<BlobPlace>) -> Result<Replica, ServerStartError> {
         self.start_on(self.store.clone(), blobs).await
     }
 
     /// Starts a replica with its own store client.
-    pub(crate) async fn start_on(&self, store: Arc<dyn Store>, blobs: PathBuf) -> Result<Replica, ServerStartError> {
+    pub(crate) async fn start_on(
+        &self,
+        store: Arc<dyn Store>,
+        blobs: impl Into<BlobPlace>,
+    ) -> Result<Replica, ServerStartError> {
         self.start_with_token(store, blobs, token()).await
     }
 
     pub(crate) async fn start_with_token(
         &self,
         store: Arc<dyn Store>,
-        blobs: PathBuf,
+        blobs: impl Into<BlobPlace>,
         token: Token,
     ) -> Result<Replica, ServerStartError> {
         let way = FaultyClient::new(store);
@@ -108,7 +113,7 @@ impl Cluster {
             socket: None,
             token: token.clone(),
             limits: ConnectionLimits::default(),
-            blobs,
+            blobs: blobs.into(),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: self.pace,
             gate_commands: None,

@@ -1,8 +1,8 @@
-//! Membership: replicas join, leave, lose the store, and share one blob directory.
+//! Membership: replicas join, leave, lose the store, and share their blobs.
 
 use muster_core::replica::ControllerName;
-use muster_server::ServerStartError;
 use muster_server::replica::MembershipState;
+use muster_server::{BlobPlace, ServerStartError};
 
 use crate::cluster::{Cluster, env, keys, registration, until};
 use crate::consistency::passed;
@@ -88,7 +88,7 @@ async fn exclusive_store_has_one_replica() {
         socket: None,
         token: crate::cluster::token(),
         limits: muster_server::ConnectionLimits::default(),
-        blobs: cluster.blobs(),
+        blobs: cluster.blobs().into(),
         liveness_timeouts: muster_core::node::liveness::LivenessTimeouts::default(),
         lease: muster_server::LeasePace::default(),
         gate_commands: None,
@@ -117,6 +117,40 @@ async fn log_stored_by_one_replica_is_readable_at_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn log_in_a_bucket_is_served_by_another_replica() {
+    let etcd = muster_etcd_rig::Cluster::start(muster_etcd_rig::ClusterOptions::members(1)).await;
+    let store = muster_store::open(&etcd.spec(), &muster_store::StoreAccess::default()).await.unwrap();
+    let cluster = Cluster::on(store, tempfile::tempdir().unwrap());
+    let bucket = muster_s3_rig::S3Server::start().unwrap();
+    let place = |name: &str, prefix: &str| {
+        let text = format!("s3://{}/{prefix}", muster_s3_rig::BUCKET);
+        let place = BlobPlace::parse(text.as_ref(), &cluster.dir.path().join(name), bucket.variables()).unwrap();
+        let BlobPlace::S3(mut place) = place else { panic!("a directory") };
+        (place.timing.retries, place.timing.backoff) = (1, std::time::Duration::from_millis(1));
+        BlobPlace::S3(place)
+    };
+    let a = cluster.start(place("one", "fleet")).await.unwrap();
+    muster_server::register(&a.app, &crate::cluster::registration(&[("web1", "web")])).await.unwrap();
+    let b = cluster.start(place("other", "fleet")).await.unwrap();
+    let taken = a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
+    let shown = b.client.clone().at_least(taken.revision).node(&env(), "web1").await.unwrap();
+    assert_eq!(shown.log.as_deref(), Some("log of web1 1"));
+
+    let Err(error) = cluster.start(place("third", "another")).await else { panic!("it would miss the logs") };
+    assert!(matches!(&error, ServerStartError::BlobsNotShared { .. }), "{error}");
+    assert!(error.to_string().contains("s3://blobs/another"), "{error}");
+
+    // Without the bucket no report is acknowledged, and the agent sends it again.
+    bucket.inject("PUT", "", muster_s3_rig::Fault::SlowDown, usize::MAX);
+    let refused = a.client.report(&env(), &passed(&a, "web1", 2)).await.unwrap_err();
+    assert!(refused.to_string().contains("503"), "{refused}");
+    bucket.heal();
+    a.client.report(&env(), &passed(&a, "web1", 2)).await.unwrap();
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn replica_with_a_different_blob_directory_does_not_start() {
     let cluster = Cluster::new().await;
     let a = cluster.replica().await;
@@ -125,7 +159,7 @@ async fn replica_with_a_different_blob_directory_does_not_start() {
     let own = cluster.dir.path().join("own");
     let Err(error) = cluster.start(own.clone()).await else { panic!("it would miss the logs of the other") };
     let ServerStartError::BlobsNotShared { replica, theirs, ours, .. } = &error else { panic!("{error}") };
-    assert_eq!((replica, theirs.as_str(), ours), (a.id(), cluster.blobs().to_str().unwrap(), &own));
+    assert_eq!((replica, theirs.as_str(), ours), (a.id(), cluster.blobs().to_str().unwrap(), &own.clone().into()));
     assert!(error.to_string().contains("--blobs"), "{error}");
     a.sees("no other replica", |fleet| fleet.replicas().len() == 1).await;
 
@@ -153,7 +187,7 @@ async fn of_two_replicas_with_different_directories_one_stops() {
 
     // A replica with the directory of the one that stayed may join.
     let directory = stays.app.replica.membership.record().blobs.directory.clone();
-    let c = cluster.start(directory.into()).await.unwrap();
+    let c = cluster.start(std::path::PathBuf::from(directory)).await.unwrap();
     stays.sees("both", |fleet| fleet.replicas().len() == 2).await;
     c.stop().await;
     stays.stop().await;

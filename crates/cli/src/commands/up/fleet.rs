@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connect::{Announcement, AnnouncementGuard, SearchPaths, announce};
 use crate::failure::Failure;
 use crate::output::Notes;
-use crate::process::{ServerAccess, blobs_in, store_in};
+use crate::process::{ServerAccess, store_in};
 use crate::project::{LoadedProject, signing_key};
 
 use super::Args;
@@ -68,7 +68,7 @@ impl LocalFleet {
             socket: access.socket.clone(),
             token: access.token.clone(),
             limits: ConnectionLimits::default(),
-            blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
+            blobs: args.store.blob_place(state)?,
             liveness_timeouts: LivenessTimeouts::default(),
             lease: LeasePace::default(),
             gate_commands: args.gate_commands.clone(),

@@ -134,7 +134,7 @@ async fn reserve(reader: &Reader, digest: &Digest, bytes: u64) -> Result<(Upload
 async fn kept_size(reader: &Reader, digest: &Digest) -> Result<Option<u64>, ApiError> {
     let (blobs, name) = (reader.blobs.clone(), digest.hex().to_owned());
     let result = blocking(move || match blobs.renew(&name)? && blobs.is_intact(&name)? {
-        true => Ok(blobs.stored(&name)?.map(|stored| stored.size())),
+        true => blobs.size(&name),
         false => Ok(None),
     });
     result.await?.map_err(|error| cannot_keep(&error))
@@ -297,7 +297,7 @@ pub(in crate::api) async fn open_bundle(
         Ok(Some(stored)) => {
             format!("is damaged on the server: it has {} bytes, and its record says {}", stored.size(), release.size)
         }
-        Ok(None) => "is missing in the blob directory".to_owned(),
+        Ok(None) => "is missing in the blobs of the server".to_owned(),
         Err(error) => format!("cannot be read: {error}"),
     };
     let problem =

@@ -163,7 +163,7 @@ pub(crate) async fn push_release(
 async fn bundle_state(reader: &Reader, digest: String, size: u64) -> Result<BundleState, ApiError> {
     let Ok(digest) = Digest::new(digest) else { return Ok(BundleState::Missing) };
     let blobs = reader.blobs.clone();
-    let stored = blocking(move || blobs.stored(digest.hex()).ok().flatten().map(|stored| stored.size())).await?;
+    let stored = blocking(move || blobs.size(digest.hex()).ok().flatten()).await?;
     Ok(match stored {
         None => BundleState::Missing,
         Some(found) if found == size => BundleState::Kept,
