@@ -5,7 +5,7 @@
 
 use crate::design::DesignRevision;
 use crate::lookup::config_data::Layer;
-use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, TokenId, UserName, Version};
+use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, RunId, TokenId, UserName, Version};
 use crate::node::pause::PauseScope;
 use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use crate::replica::ControllerName;
@@ -69,6 +69,12 @@ impl Keys {
     /// Prefix of all keys of the environment.
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// Path of the log of a run in the URL of a server. No name in it needs an escape.
+    pub fn log_path(&self, node: &NodeName, run: &RunId) -> String {
+        let env = self.prefix.strip_prefix(ROOT).unwrap_or_default();
+        format!("/v1/envs/{env}nodes/{node}/runs/{run}/log")
     }
 
     fn key(&self, rest: std::fmt::Arguments<'_>) -> String {

@@ -22,7 +22,7 @@ pub struct StatusLeaf {
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
     pub run: RunId,
-    /// Digest of the blob with the report and its log.
+    /// Path of the log in the URL of a server. Earlier versions wrote the digest of its blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }

@@ -402,7 +402,8 @@ fn move_leaf(
     if let Some(before) = before {
         txn.ops.push(Op::delete(known.keys.status(before, known.node)));
     }
-    let leaf = StatusLeaf { since: known.now, run: report.run.clone(), log: known.log.map(str::to_owned) };
+    let log = known.log.map(|_| known.keys.log_path(known.node, &report.run));
+    let leaf = StatusLeaf { since: known.now, run: report.run.clone(), log };
     txn.ops.push(Op::put_json(known.keys.status(after, known.node), &leaf)?);
     Ok(())
 }

@@ -7,6 +7,7 @@ use muster_core::names::{RunId, Version};
 use muster_core::node::pause::PauseRecord;
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::report::reason::RunReason;
+use muster_core::report::record::StatusLeaf;
 use muster_core::report::{Cause, Outcome, ResourceError, RunOptions, RunResult, Verdict};
 use muster_core::txn::{Op, Txn};
 use muster_store::CommitOutcome;
@@ -18,7 +19,7 @@ use muster_wire::sync::{RequestedRun, SyncEvent, SyncOpen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::fixture::{CHANGED, Fixture, PASSED, next, node, token, version};
+use crate::fixture::{CHANGED, Fixture, PASSED, http, next, node, token, version};
 
 const FLEET: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
 const NOW: Duration = Duration::ZERO;
@@ -340,6 +341,13 @@ async fn ended_run_has_the_logs_of_its_reports() {
     assert_eq!(next_event(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
     let stored = fixture.client.run_log(&fixture.env, &web1, &run("r9")).await.unwrap();
     assert_eq!((stored.text.as_str(), stored.end), ("applied\nchecked\n", LogEnd::Finished));
+    // The link in the status leaf is a path that the server serves.
+    let prefix = format!("{}status/validated/", Keys::new(&fixture.env).prefix());
+    let leaf = fixture.store.range(&prefix, None).await.unwrap();
+    let leaf: StatusLeaf = serde_json::from_slice(&leaf.kvs[0].value).unwrap();
+    let served = http().get(fixture.url(&leaf.log.unwrap())).send().await.unwrap();
+    let served: serde_json::Value = serde_json::from_slice(&served.bytes().await.unwrap()).unwrap();
+    assert_eq!(served["text"], "applied\nchecked\n");
     let mut reader = fixture.client.follow_log(&fixture.env, &web1, &run("r9"), 8).await.unwrap();
     assert_eq!(next_event(&mut reader).await, text(8, "checked\n"));
     assert_eq!(next_event(&mut reader).await, Some(LogEvent::End { end: LogEnd::Finished }));
