@@ -127,6 +127,16 @@ build: setup
 	$(call step,build)
 	cargo build --locked --workspace --all-targets
 
+# The client and the server are those of the tests, the agent is the static one.
+.PHONY: acceptance
+acceptance: ## install the packages on three systemd hosts, join, roll out, upgrade, revoke (needs root)
+	$(call step,set-up)
+	@scripts/setup acceptance
+	$(call step,build)
+	cargo build --locked $(SHARED_BINARIES)
+	$(call step,acceptance)
+	@scripts/acceptance
+
 .PHONY: fresh
 fresh: ## run `make demo` and `make test` on an empty Debian, in a chroot (needs root; slow)
 	@scripts/setup fresh
