@@ -189,6 +189,8 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::UnknownKind
         | ProblemCode::UnknownDesignRevision
         | ProblemCode::NotFound
+        | ProblemCode::MethodNotAllowed
+        | ProblemCode::IdempotencyKeyReused
         | ProblemCode::Conflict
         | ProblemCode::Destroying
         | ProblemCode::PlanOutdated
@@ -210,6 +212,7 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::DuplicateAgent
         | ProblemCode::StoreFull => Exit::No,
         ProblemCode::Busy
+        | ProblemCode::AlreadyExecuted
         | ProblemCode::CannotTell
         | ProblemCode::StoreUnavailable
         | ProblemCode::Internal

@@ -31,6 +31,11 @@ pub enum ServerKey {
     AuditSegment {
         first: u64,
     },
+    /// A request that was executed: digests of its client and of its idempotency key.
+    Idempotency {
+        client: String,
+        key: String,
+    },
 }
 
 impl ServerKey {
@@ -40,6 +45,7 @@ impl ServerKey {
             ServerKey::User { name } => format!("{SERVER}users/{name}"),
             ServerKey::AuditRecord { seq } => format!("{SERVER}audit/{seq:016}"),
             ServerKey::AuditSegment { first } => format!("{SERVER}audit_segments/{first:016}"),
+            ServerKey::Idempotency { client, key } => format!("{SERVER}idempotency/{client}/{key}"),
         }
     }
 
@@ -50,6 +56,10 @@ impl ServerKey {
             "users" => Some(ServerKey::User { name: UserName::new(name).ok()? }),
             "audit" => Some(ServerKey::AuditRecord { seq: name.parse().ok()? }),
             "audit_segments" => Some(ServerKey::AuditSegment { first: name.parse().ok()? }),
+            "idempotency" => {
+                let (client, key) = name.split_once('/')?;
+                Some(ServerKey::Idempotency { client: client.to_owned(), key: key.to_owned() })
+            }
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::agents::{Admission, Hub, Links};
-use crate::api::{ApiError, FailedLogins};
+use crate::api::{ApiError, FailedLogins, IdempotencyClaim};
 use crate::audit::{AuditedStore, Origin};
 use crate::blobs::Blobs;
 use crate::blobs::downloads::Downloads;
@@ -84,7 +84,9 @@ impl FromRequestParts<App> for Writer {
         let origin = parts.extensions.get::<Arc<Origin>>().cloned();
         let unknown = || ApiError::internal("the origin of the request is unknown").into_response();
         let origin = origin.ok_or_else(unknown)?;
-        Ok(Self { store: app.writer.store.with_origin(origin), ..app.writer.clone() })
+        let claim = parts.extensions.get::<Arc<IdempotencyClaim>>().cloned();
+        let store = app.writer.store.with_origin(origin).with_claim(claim);
+        Ok(Self { store, ..app.writer.clone() })
     }
 }
 

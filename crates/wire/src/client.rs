@@ -173,7 +173,7 @@ impl Client {
     }
 
     pub async fn environments(&self) -> Result<Page<EnvironmentRow>, ClientError> {
-        self.get("/v1/envs").await
+        self.all_pages("/v1/envs").await
     }
 
     /// Checks that the server is reachable.
@@ -288,8 +288,15 @@ impl Client {
 
     /// Versions that run now; with `recorded`, those that nodes validated last.
     pub async fn running_versions(&self, env: &EnvName, recorded: bool) -> Result<RunningVersions, ClientError> {
-        let request = self.request(Method::GET, &format!("/v1/envs/{env}/running-versions"));
-        self.send(request.query(&recorded_query(recorded))).await
+        let path = format!("/v1/envs/{env}/running-versions");
+        let page = || self.request(Method::GET, &path).query(recorded_query(recorded));
+        let mut all: RunningVersions = self.send(page()).await?;
+        while let Some(after) = all.next.take() {
+            let more: RunningVersions = self.send(page().query(&[("after", after)])).await?;
+            all.items.extend(more.items);
+            all = RunningVersions { items: all.items, ..more };
+        }
+        Ok(all)
     }
 
     /// Nodes that run a version now; with `recorded`, those that validated it last.
@@ -320,8 +327,9 @@ impl Client {
         node: Option<&NodeName>,
         timeout: Duration,
     ) -> Result<Page<AgentActivity>, ClientError> {
-        let request = self.request(Method::GET, &format!("/v1/envs/{env}/activities")).timeout(timeout);
-        self.send(request.query(&node.map(|node| [("node", node.as_str())]))).await
+        let path = format!("/v1/envs/{env}/activities");
+        let query = node.map(|node| [("node", node.as_str())]);
+        self.all_pages_from(|| self.request(Method::GET, &path).timeout(timeout).query(&query)).await
     }
 
     /// Opens the sync stream of a node.
@@ -368,7 +376,13 @@ impl Client {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<Page<T>, ClientError> {
-        let page = || self.request(Method::GET, path).query(query);
+        self.all_pages_from(|| self.request(Method::GET, path).query(query)).await
+    }
+
+    async fn all_pages_from<T: DeserializeOwned>(
+        &self,
+        page: impl Fn() -> RequestBuilder,
+    ) -> Result<Page<T>, ClientError> {
         let mut all: Page<T> = self.send(page()).await?;
         while let Some(after) = all.next.take() {
             let more: Page<T> = self.send(page().query(&[("after", after)])).await?;

@@ -346,6 +346,9 @@ pub struct ServiceRow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunningVersions {
     pub items: Vec<RunningVersionRow>,
+    /// Value of `after` for the next page. None on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// Nodes whose last validation does not count, with the reason. Empty if recorded versions were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_counted: Vec<UncountedNode>,

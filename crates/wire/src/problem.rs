@@ -82,6 +82,12 @@ pub enum ProblemCode {
     /// The bundle has not been uploaded.
     UnknownBundle,
     NotFound,
+    /// The resource exists, and has no such method.
+    MethodNotAllowed,
+    /// The idempotency key belongs to another request: another method, path, query or body.
+    IdempotencyKeyReused,
+    /// The request with this idempotency key was executed, and its response was lost or is not kept.
+    AlreadyExecuted,
     /// Changed concurrently.
     Conflict,
     /// The environment is being destroyed: nothing new is accepted.
@@ -133,6 +139,60 @@ pub enum ProblemCode {
 }
 
 impl ProblemCode {
+    /// All codes.
+    pub const ALL: [ProblemCode; 50] = [
+        ProblemCode::InvalidRequest,
+        ProblemCode::InvalidFilter,
+        ProblemCode::Unauthenticated,
+        ProblemCode::TooManyAttempts,
+        ProblemCode::Forbidden,
+        ProblemCode::JoinRefused,
+        ProblemCode::NoPlace,
+        ProblemCode::CertificateRefused,
+        ProblemCode::UnsupportedMediaType,
+        ProblemCode::UnknownEnvironment,
+        ProblemCode::UnknownNode,
+        ProblemCode::UnknownVersion,
+        ProblemCode::UnknownRole,
+        ProblemCode::UnknownDatum,
+        ProblemCode::UnknownRun,
+        ProblemCode::UnknownIdentity,
+        ProblemCode::UnknownUser,
+        ProblemCode::UnknownRollout,
+        ProblemCode::UnknownDocument,
+        ProblemCode::UnknownKind,
+        ProblemCode::UnknownDesignRevision,
+        ProblemCode::UnknownBundle,
+        ProblemCode::NotFound,
+        ProblemCode::MethodNotAllowed,
+        ProblemCode::IdempotencyKeyReused,
+        ProblemCode::AlreadyExecuted,
+        ProblemCode::Conflict,
+        ProblemCode::Destroying,
+        ProblemCode::PlanOutdated,
+        ProblemCode::RolloutUnderWay,
+        ProblemCode::RolloutRefused,
+        ProblemCode::PolicyRefused,
+        ProblemCode::OlderRelease,
+        ProblemCode::UntrustsCurrent,
+        ProblemCode::RemovesAll,
+        ProblemCode::NotAsExpected,
+        ProblemCode::TooLarge,
+        ProblemCode::DesignRefused,
+        ProblemCode::ReleaseRefused,
+        ProblemCode::ReleaseTaken,
+        ProblemCode::ReleaseUnreadable,
+        ProblemCode::UploadsFull,
+        ProblemCode::RangeNotSatisfiable,
+        ProblemCode::Busy,
+        ProblemCode::DuplicateAgent,
+        ProblemCode::DesignUnreadable,
+        ProblemCode::CannotTell,
+        ProblemCode::StoreUnavailable,
+        ProblemCode::StoreFull,
+        ProblemCode::Internal,
+    ];
+
     pub fn status(self) -> u16 {
         match self {
             ProblemCode::InvalidRequest | ProblemCode::InvalidFilter => 400,
@@ -154,7 +214,9 @@ impl ProblemCode {
             | ProblemCode::UnknownDesignRevision
             | ProblemCode::UnknownBundle
             | ProblemCode::NotFound => 404,
+            ProblemCode::MethodNotAllowed => 405,
             ProblemCode::Conflict
+            | ProblemCode::AlreadyExecuted
             | ProblemCode::NoPlace
             | ProblemCode::ReleaseTaken
             | ProblemCode::Destroying
@@ -169,7 +231,7 @@ impl ProblemCode {
             ProblemCode::NotAsExpected => 412,
             ProblemCode::TooLarge => 413,
             ProblemCode::RangeNotSatisfiable => 416,
-            ProblemCode::DesignRefused | ProblemCode::ReleaseRefused => 422,
+            ProblemCode::DesignRefused | ProblemCode::ReleaseRefused | ProblemCode::IdempotencyKeyReused => 422,
             ProblemCode::Internal | ProblemCode::DesignUnreadable | ProblemCode::ReleaseUnreadable => 500,
             ProblemCode::Busy | ProblemCode::CannotTell | ProblemCode::StoreUnavailable => 503,
             ProblemCode::StoreFull | ProblemCode::UploadsFull => 507,
@@ -201,6 +263,9 @@ impl ProblemCode {
             ProblemCode::UnknownDesignRevision => "There is no such revision of the design",
             ProblemCode::UnknownBundle => "There is no such bundle",
             ProblemCode::NotFound => "There is no such resource",
+            ProblemCode::MethodNotAllowed => "The resource has no such method",
+            ProblemCode::IdempotencyKeyReused => "The idempotency key belongs to another request",
+            ProblemCode::AlreadyExecuted => "The request was executed before",
             ProblemCode::Conflict => "It was changed concurrently",
             ProblemCode::Destroying => "The environment is being destroyed",
             ProblemCode::PlanOutdated => "The plan is out of date",
@@ -272,3 +337,16 @@ impl std::fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+#[cfg(test)]
+mod tests {
+    use utoipa::PartialSchema;
+
+    use super::*;
+
+    #[test]
+    fn list_of_codes_is_complete() {
+        let schema = serde_json::to_value(ProblemCode::schema()).unwrap();
+        assert_eq!(schema["enum"], serde_json::to_value(ProblemCode::ALL).unwrap());
+    }
+}

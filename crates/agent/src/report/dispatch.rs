@@ -167,6 +167,9 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::Busy
         | ProblemCode::DuplicateAgent
         | ProblemCode::NotFound
+        | ProblemCode::MethodNotAllowed
+        | ProblemCode::IdempotencyKeyReused
+        | ProblemCode::AlreadyExecuted
         | ProblemCode::Conflict
         | ProblemCode::CannotTell
         | ProblemCode::StoreUnavailable

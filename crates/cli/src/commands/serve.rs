@@ -78,6 +78,18 @@ pub struct Args {
     /// Root certificates of the OIDC provider, besides those of the system
     #[arg(long, value_name = "FILE", requires = "oidc_issuer")]
     oidc_ca_file: Option<PathBuf>,
+    /// Most open connections; TCP has three quarters [default: by the limit of open files, at most 40960]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    max_connections: Option<u32>,
+    /// Most connections of one address that have not authenticated [default: a quarter of those on TCP]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_anonymous_connections: Option<u32>,
+    /// Time for the head of a request, also on a kept connection
+    #[arg(long, value_name = "TIME", value_parser = duration_arg, default_value = "30s")]
+    header_timeout: SignedDuration,
+    /// Time in which a client has to send a part of a body, or to read a part of a response
+    #[arg(long, value_name = "TIME", value_parser = duration_arg, default_value = "60s")]
+    stall_timeout: SignedDuration,
     /// Directory of the programs that gates of rollouts may run [default: gates run no commands]
     #[arg(long, value_name = "DIR")]
     gate_commands: Option<PathBuf>,
@@ -107,6 +119,16 @@ fn names(args: &Args) -> Vec<String> {
     names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
     names.dedup();
     names
+}
+
+fn limits(args: &Args) -> ConnectionLimits {
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let defaults = args
+        .max_connections
+        .map_or_else(ConnectionLimits::default, |most| ConnectionLimits::of_connections(count(most)));
+    let (idle, stall) = (args.header_timeout.unsigned_abs(), args.stall_timeout.unsigned_abs());
+    let anonymous_of_address = args.max_anonymous_connections.map_or(defaults.anonymous_of_address, count);
+    ConnectionLimits { idle, stall, anonymous: idle + stall, anonymous_of_address, ..defaults }
 }
 
 fn oidc(args: &Args) -> Option<OidcConfig> {
@@ -153,7 +175,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         tls: Some(tls),
         socket: access.socket.clone(),
         token: access.token.clone(),
-        limits: ConnectionLimits::default(),
+        limits: limits(args),
         blobs,
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),

@@ -20,11 +20,13 @@ use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::token::Token;
 
 use super::authorization::{Client, authorize};
-use super::error::ApiError;
+use super::contract;
+use super::error::{ApiError, REQUEST_ID};
 use super::failed_logins::FailedLogins;
 use super::request::author_line;
 use crate::app::{App, Reader};
 use crate::audit::Origin;
+use crate::server::Place;
 
 pub(super) const TOKEN_HINT: &str = "a person logs in with `muster login URL`; an administrator gives the token file of the server with --token-file or \
      MUSTER_TOKEN_FILE: it is `token` in the state directory of the server, unless the server was started with another one";
@@ -129,8 +131,7 @@ impl AccessControl {
         };
         let route = (request.method().to_string(), template.unwrap_or_default().to_owned());
         let action = self.operations.get(&route).cloned().unwrap_or_default();
-        // A client can state it.
-        let request = header("x-request-id").map(|id| id.chars().take(LONGEST_REQUEST_ID).collect());
+        let request = header(REQUEST_ID).map(|id| id.into_owned());
         Origin { actor, from, action, request }
     }
 
@@ -243,8 +244,6 @@ impl AccessControl {
 }
 
 const BEARER: &str = "Bearer ";
-/// Longest id of a request in the audit, in characters: one of this server has 36.
-const LONGEST_REQUEST_ID: usize = 100;
 
 fn is_loopback(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -256,13 +255,9 @@ fn forbidden(detail: String, hint: impl Into<String>) -> ApiError {
 
 /// Names of all operations, by method and template of the path.
 fn operations() -> BTreeMap<(String, String), String> {
-    let document = serde_json::to_value(crate::openapi()).unwrap_or_default();
-    let paths = document["paths"].as_object().into_iter().flatten();
-    let methods = paths.flat_map(|(path, item)| {
-        item.as_object().into_iter().flatten().map(|(method, operation)| (path.clone(), method, operation))
-    });
-    let named = methods.filter_map(|(path, method, operation)| {
-        Some(((method.to_uppercase(), path), operation["operationId"].as_str()?.to_owned()))
+    let document = crate::openapi();
+    let named = contract::operations(&document).filter_map(|(method, path, operation)| {
+        Some(((method.to_string(), path.to_owned()), operation["operationId"].as_str()?.to_owned()))
     });
     named.collect()
 }
@@ -278,6 +273,11 @@ pub(crate) async fn check_access(
     match access.admit(peer, template, &request) {
         Ok(client) => {
             let origin = access.origin(&client, peer, template, &request);
+            if client != Client::Unknown
+                && let Some(Some(place)) = request.extensions().get::<Option<Arc<Place>>>()
+            {
+                place.identify();
+            }
             request.extensions_mut().insert(client);
             request.extensions_mut().insert(Arc::new(origin));
             next.run(request).await
@@ -302,7 +302,7 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
     const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const TCP: Option<Peer> = Some(Peer::Tcp { port: 7300, address: LOOPBACK, encryption: Encryption::Plain });
-    const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+    const OPEN: [&str; 4] = ["/healthz", "/readyz", "/docs", "/v1/openapi.json"];
 
     fn access() -> AccessControl {
         let (failed, operations) = (Arc::default(), BTreeMap::new());
@@ -352,7 +352,7 @@ mod tests {
             let found = code(TCP, "/v1/envs", &[host, ("authorization", wrong)]);
             assert_eq!(found, Some(ProblemCode::Unauthenticated), "{wrong:?}");
         }
-        for path in ["/v1/envs", "/metrics", "/v1/openapi.json", "/nothing"] {
+        for path in ["/v1/envs", "/metrics", "/v1/schemas", "/nothing"] {
             assert_eq!(code(TCP, path, &[host]), Some(ProblemCode::Unauthenticated), "{path}");
         }
         for path in OPEN {

@@ -3,7 +3,7 @@
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::fleet::Fleet;
@@ -19,9 +19,9 @@ use utoipa::IntoParams;
 
 use crate::agents::stream::{StreamInit, events};
 use crate::agents::{AgentSession, JoinRequest, duplicates, incarnation};
-use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::nodes::NodePath;
-use crate::api::request::Scope;
+use crate::api::request::{PageQuery, Scope};
 use crate::app::{Agents, Reader, ReplicaState, Writer};
 use crate::epochs;
 
@@ -179,16 +179,16 @@ pub(crate) struct NodeQuery {
 }
 
 /// Lists the activities of the agents connected to this replica that are not idle. Agents of other replicas are not included.
-#[utoipa::path(get, path = "/v1/envs/{env}/activities", params(("env" = String, Path), NodeQuery),
+#[utoipa::path(get, path = "/v1/envs/{env}/activities", params(("env" = String, Path), PageQuery, NodeQuery),
     responses((status = 200, body = Page<AgentActivity>)))]
 pub(crate) async fn list_activities(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
-    query: Result<Query<NodeQuery>, axum::extract::rejection::QueryRejection>,
+    Query(page): Query<PageQuery>,
+    Query(NodeQuery { node }): Query<NodeQuery>,
 ) -> Result<Json<Page<AgentActivity>>, ApiError> {
-    let Query(NodeQuery { node }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let items: Vec<AgentActivity> = match node {
+    let mut rows: Vec<AgentActivity> = match node {
         Some(node) => {
             agents.hub.session(&scope.env, &node).iter().map(|session| activity_of(&agents, session, true)).collect()
         }
@@ -198,7 +198,9 @@ pub(crate) async fn list_activities(
             activities.filter(|agent| agent.doing != Activity::Idle).collect()
         }
     };
-    Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
+    rows.sort_by(|a, b| a.node.cmp(&b.node));
+    let revision = reader.view.revision().unwrap_or_default();
+    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
 fn activity_of(agents: &Agents, session: &AgentSession, with_lookups: bool) -> AgentActivity {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use muster_core::audit::{AuditProblem, AuditRecord, ChainCheck};
 use muster_core::names::EnvName;
 use muster_wire::audit::{AuditPage, AuditQuery, AuditVerification, VerifyAuditQuery};
 use tokio::time::timeout;
 
-use crate::api::error::{ApiError, chain};
-use crate::api::request::Scope;
+use crate::api::error::{ApiError, Query, chain};
+use crate::api::request::{Scope, page_limit};
 use crate::app::Reader;
 use crate::audit::segments::{AuditSelection, AuditSnapshot};
 
@@ -50,7 +50,7 @@ async fn list(reader: &Reader, env: Option<EnvName>, query: AuditQuery) -> Resul
     let node = query.node.clone();
     let node = node.map(muster_core::names::NodeName::new).transpose();
     let node = node.map_err(|error| ApiError::invalid(error.to_string()))?;
-    let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT);
+    let limit = page_limit(query.limit, LIMIT, LIMIT)?;
     let selection = AuditSelection { after: query.after.unwrap_or(0), since: query.since, limit };
     let (snapshot, last) = snapshot(reader);
     let revision = reader.view.revision().unwrap_or_default();

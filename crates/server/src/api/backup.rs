@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +17,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
-use crate::api::error::{ApiError, chain};
+use crate::api::error::{ApiError, Path, Query, chain};
 use crate::api::request::{Scope, fresh_enough};
 use crate::app::{Reader, ReplicaState, Writer};
 use crate::backup::{

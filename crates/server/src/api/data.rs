@@ -1,7 +1,7 @@
 //! HTTP handlers for configuration data in layers: for all nodes, for a role, for one node.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::fleet::Fleet;
@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 
 use crate::app::{Reader, Writer};
 
-use crate::api::error::{ApiError, JsonBody};
+use crate::api::error::{ApiError, JsonBody, Path, Query};
 use crate::api::key_write::{Condition, PlannedWrite, write};
 use crate::api::request::{Author, LayerQuery, LayerTarget, PageQuery, Scope, unknown_target};
 

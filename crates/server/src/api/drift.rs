@@ -1,15 +1,15 @@
 //! HTTP handlers for drift: nodes that differ from their release.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use muster_core::fleet::Fleet;
 use muster_core::report::drift::{self, DriftRecord, drift_state};
 use muster_core::report::{Report, ResourceChange};
 use muster_wire::drift::{Difference, NodeDrift};
 use muster_wire::operator::{NodeRow, Page};
 
-use crate::api::error::ApiError;
-use crate::api::request::{FilterQuery, Scope};
+use crate::api::error::{ApiError, Query};
+use crate::api::request::{FilterQuery, PageQuery, Scope};
 use crate::app::{Agents, Reader};
 use crate::view::node_rows;
 
@@ -17,12 +17,13 @@ use crate::view::node_rows;
 const NODES_WITH_REPORTS: usize = 50;
 
 /// Lists the drift of all nodes, or of those that match a filter, in the order of the design.
-#[utoipa::path(get, path = "/v1/envs/{env}/drift", params(("env" = String, Path), FilterQuery),
+#[utoipa::path(get, path = "/v1/envs/{env}/drift", params(("env" = String, Path), PageQuery, FilterQuery),
     responses((status = 200, body = Page<NodeDrift>)))]
 pub(crate) async fn list_drift(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
+    Query(page): Query<PageQuery>,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<NodeDrift>>, ApiError> {
     let filter = filter.of_nodes(&reader, &scope)?;
@@ -31,15 +32,16 @@ pub(crate) async fn list_drift(
         let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter);
         (chosen.into_iter().map(|row| node_drift(fleet, row)).collect::<Vec<_>>(), fleet.revision)
     })?;
-    let (mut items, mut left) = (Vec::with_capacity(found.len()), NODES_WITH_REPORTS);
-    for (mut node, blobs) in found {
+    let found = page.cut(found, revision, |(node, _)| node.node.to_string())?;
+    let (mut items, mut left) = (Vec::with_capacity(found.items.len()), NODES_WITH_REPORTS);
+    for (mut node, blobs) in found.items {
         if !blobs.is_empty() && left > 0 {
             left -= 1;
             node.differences = read_differences(&reader, blobs).await;
         }
         items.push(node);
     }
-    Ok(Json(Page { items, next: None, revision }))
+    Ok(Json(Page { items, next: found.next, revision }))
 }
 
 /// Drift of a node, and the blobs with the report that has its differences.

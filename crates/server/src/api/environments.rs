@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::request::Parts;
 use axum::{Extension, Json};
 use muster_core::fleet::{DestroyRecord, Fleet};
@@ -24,8 +23,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use utoipa::IntoParams;
 
 use crate::api::authorization::Client;
-use crate::api::error::ApiError;
-use crate::api::request::{Author, FilterQuery, Scope, fresh_enough};
+use crate::api::error::{ApiError, Query};
+use crate::api::request::{Author, FilterQuery, PageQuery, Scope, fresh_enough};
 use crate::app::{Agents, Reader, ReplicaState, Writer};
 use crate::rollouts::status_response;
 use crate::view::node_rows;
@@ -149,10 +148,11 @@ async fn wait_until_destroyed(reader: &Reader, scope: &Scope) -> bool {
 }
 
 /// Lists the environments.
-#[utoipa::path(get, path = "/v1/envs", responses((status = 200, body = Page<EnvironmentRow>)))]
+#[utoipa::path(get, path = "/v1/envs", params(PageQuery), responses((status = 200, body = Page<EnvironmentRow>)))]
 pub(crate) async fn list_environments(
     State(reader): State<Reader>,
     Extension(client): Extension<Client>,
+    Query(page): Query<PageQuery>,
     parts: Parts,
 ) -> Result<Json<Page<EnvironmentRow>>, ApiError> {
     fresh_enough(&parts, &reader).await?;
@@ -166,8 +166,9 @@ pub(crate) async fn list_environments(
     };
     // Keys of replicas are left of an environment that was destroyed.
     let shown = fleets.values().filter(|fleet| fleet.is_founded() && client.may_view(&fleet.env));
-    let items = shown.map(row).collect();
-    Ok(Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() }))
+    let rows = shown.map(row).collect();
+    let revision = reader.view.revision().unwrap_or_default();
+    Ok(Json(page.cut(rows, revision, |row| row.env.to_string())?))
 }
 
 /// Shows the desired version, the number of nodes in each state, and the nodes that block progress; of all nodes, or of those
@@ -252,9 +253,8 @@ pub(crate) async fn wait_for_change(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
-    query: Result<Query<ChangesQuery>, QueryRejection>,
+    Query(ChangesQuery { after, wait_seconds }): Query<ChangesQuery>,
 ) -> Result<Json<EnvironmentChange>, ApiError> {
-    let Query(ChangesQuery { after, wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(MAX_WAIT_SECONDS));
     let (mut steps, mut activities) = (reader.view.subscribe(), agents.hub.subscribe());
     loop {

@@ -5,7 +5,8 @@ use std::fmt::Display;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -219,12 +220,36 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 }
 
 fn refuse_body(rejection: &JsonRejection) -> ApiError {
-    let code = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        ProblemCode::TooLarge
-    } else {
-        ProblemCode::InvalidRequest
+    let code = match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => ProblemCode::TooLarge,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ProblemCode::UnsupportedMediaType,
+        _ => ProblemCode::InvalidRequest,
     };
     ApiError(Problem::new(code, chain(rejection)))
+}
+
+/// Query of a request. An invalid one is a problem, not the plain text of axum.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = axum::extract::Query::<T>::from_request_parts(parts, state).await;
+        query.map(|query| Self(query.0)).map_err(|rejection| ApiError::invalid(rejection.body_text()))
+    }
+}
+
+/// Parameters in the path of a request. Invalid ones are a problem.
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = axum::extract::Path::<T>::from_request_parts(parts, state).await;
+        path.map(|path| Self(path.0)).map_err(|rejection| ApiError::invalid(rejection.body_text()))
+    }
 }
 
 pub(crate) async fn not_found(method: Method, uri: Uri) -> ApiError {
@@ -234,12 +259,35 @@ pub(crate) async fn not_found(method: Method, uri: Uri) -> ApiError {
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let detail = format!("{} does not take {method}", uri.path());
-    ApiError(Problem::new(ProblemCode::InvalidRequest, detail).hint("GET /v1/openapi.json lists what there is"))
+    ApiError(Problem::new(ProblemCode::MethodNotAllowed, detail).hint("GET /v1/openapi.json lists what there is"))
+}
+
+/// Id of a request: of the client, or made by the server. It is in each response, in the log and in the audit.
+pub(super) const REQUEST_ID: &str = "x-request-id";
+/// Longest id of a client, in characters: one of this server has 36.
+const LONGEST_REQUEST_ID: usize = 100;
+
+/// Removes the id of a client that is not one line of a few letters: the server then makes one.
+pub(super) async fn drop_invalid_request_id(mut request: Request) -> Request {
+    let is_valid = |id: &[u8]| {
+        (1..=LONGEST_REQUEST_ID).contains(&id.len())
+            && id.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._:/+=-".contains(byte))
+    };
+    let mut ids = request.headers().get_all(REQUEST_ID).iter();
+    let is_one = match (ids.next(), ids.next()) {
+        (Some(id), None) => is_valid(id.as_bytes()),
+        (None, _) => true,
+        (Some(_), Some(_)) => false,
+    };
+    if !is_one {
+        request.headers_mut().remove(REQUEST_ID);
+    }
+    request
 }
 
 /// Adds the request id to a problem, so that a client can quote it and the log entry is found.
 pub(crate) async fn add_request_id(request: Request, next: Next) -> Response {
-    let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let id = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
     let response = next.run(request).await;
     let is_problem = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == MEDIA_TYPE);
     if !is_problem {

@@ -1,7 +1,7 @@
 //! HTTP handlers for identities: the authority, joining and renewal, join tokens, and certificates of nodes.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
@@ -23,7 +23,7 @@ use muster_wire::identity::{
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
 
-use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::key_write::{PlannedWrite, write};
 use crate::api::request::{Author, LayerTarget, PageQuery, Scope, unknown_target};
 use crate::app::{Identities, Reader, ReplicaState, Writer};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -29,7 +29,7 @@ use crate::agents::Hub;
 use crate::agents::live_logs::LiveRunLog;
 use crate::agents::stream::PING;
 use crate::api::agents::ends_run;
-use crate::api::error::{ApiError, JsonBody};
+use crate::api::error::{ApiError, JsonBody, Path, Query};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
 use crate::api::runs::RunPath;
@@ -76,9 +76,8 @@ pub(crate) async fn show_log(
     scope: Scope,
     Path(node): Path<NodePath>,
     Path(path): Path<RunPath>,
-    query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<LogQuery>,
 ) -> Result<Response, ApiError> {
-    let Query(query) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let node = node.designed(&reader, &scope)?;
     let run = RunId::new(path.run).map_err(|error| ApiError::invalid(error.to_string()))?;
     let past = find_past_run(&reader, &scope, &node, &run)?;

@@ -1,7 +1,7 @@
 //! HTTP handlers for the nodes of an environment: list, details, failures and lookups of data keys.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::{explain, self_values};
 use muster_core::names::NodeName;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::agents::AgentConnection;
 use crate::api::drift::{node_drift, read_differences};
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, Path, Query};
 use crate::api::request::{FilterQuery, PageQuery, Scope};
 use crate::api::runs::{add_run_errors, failure_groups};
 use crate::app::{Agents, Reader};

@@ -1,7 +1,7 @@
 //! HTTP handlers for pauses: nodes that must not run, with author, reason and end.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use jiff::SignedDuration;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
@@ -13,7 +13,7 @@ use muster_wire::operator::Page;
 
 use crate::app::{Reader, Writer};
 
-use crate::api::error::{ApiError, JsonBody};
+use crate::api::error::{ApiError, JsonBody, Query};
 use crate::api::key_write::{PlannedWrite, write};
 use crate::api::request::{Author, LayerQuery, LayerTarget, PageQuery, Scope, unknown_target};
 

@@ -1,7 +1,7 @@
 //! HTTP handlers for the policy of nodes: cordoned nodes, which no rollout moves, and retired nodes, which leave the fleet.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
@@ -15,7 +15,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::error::{ApiError, JsonBody};
+use crate::api::error::{ApiError, JsonBody, Path, Query};
 use crate::api::key_write::{PlannedTxn, write_txn};
 use crate::api::nodes::NodePath;
 use crate::api::request::{Author, PageQuery, Scope};

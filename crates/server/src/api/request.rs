@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use muster_core::filter::{Filter, FilterError, FilterKeys};
 use muster_core::fleet::Fleet;
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::api::authorization::Client;
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, Path};
 use crate::app::{App, Reader};
 use crate::view::node_rows;
 
@@ -38,8 +38,7 @@ impl FromRequestParts<App> for Scope {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         fresh_enough(parts, app).await?;
-        let path = Path::<EnvPath>::from_request_parts(parts, app).await;
-        let Path(EnvPath { env: text }) = path.map_err(|error| ApiError::invalid(error.to_string()))?;
+        let Path(EnvPath { env: text }) = Path::from_request_parts(parts, app).await?;
         let fleets = app.view.fleets();
         let found = EnvName::new(text.clone()).ok().and_then(|env| fleets.get(&env));
         // Keys of replicas can outlive an environment by a moment.
@@ -63,8 +62,7 @@ impl FromRequestParts<App> for AnyEnv {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         fresh_enough(parts, app).await?;
-        let path = Path::<EnvPath>::from_request_parts(parts, app).await;
-        let Path(EnvPath { env }) = path.map_err(|error| ApiError::invalid(error.to_string()))?;
+        let Path(EnvPath { env }) = Path::from_request_parts(parts, app).await?;
         EnvName::new(env).map(Self).map_err(|error| ApiError::invalid(error.to_string()))
     }
 }
@@ -130,10 +128,11 @@ const LIMIT: usize = 10_000;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// Largest number of items in the page.
-    limit: Option<usize>,
+    /// Largest number of items in the page; 10,000 by default.
+    #[param(minimum = 1, maximum = 10000)]
+    pub(super) limit: Option<usize>,
     /// `next` of the page before.
-    after: Option<String>,
+    pub(super) after: Option<String>,
 }
 
 impl PageQuery {
@@ -144,7 +143,7 @@ impl PageQuery {
         revision: Revision,
         name: impl Fn(&T) -> String,
     ) -> Result<Page<T>, ApiError> {
-        let limit = self.limit.unwrap_or(LIMIT).clamp(1, LIMIT);
+        let limit = page_limit(self.limit, LIMIT, LIMIT)?;
         let start = match &self.after {
             None => 0,
             Some(after) => match items.iter().position(|item| name(item) == *after) {
@@ -160,6 +159,15 @@ impl PageQuery {
         let items: Vec<T> = items.into_iter().skip(start).take(limit).collect();
         let next = if more { items.last().map(&name) } else { None };
         Ok(Page { items, next, revision })
+    }
+}
+
+/// Number of items of a page, which a client may choose up to a limit.
+pub(super) fn page_limit(asked: Option<usize>, default: usize, most: usize) -> Result<usize, ApiError> {
+    match asked {
+        None => Ok(default),
+        Some(limit) if (1..=most).contains(&limit) => Ok(limit),
+        Some(limit) => Err(ApiError::invalid(format!("limit={limit} is not between 1 and {most}"))),
     }
 }
 

@@ -14,9 +14,11 @@ use utoipa_axum::routes;
 use crate::app::App;
 
 use super::access::{AccessControl, check_access};
+use super::error::REQUEST_ID;
+use super::idempotency::IdempotencyKeys;
 use super::{
-    agents, audit, backup, data, design, drift, environments, error, identity, login, logs, nodes, pauses, policies,
-    releases, rollouts, runs, server, services, users, versions,
+    agents, audit, backup, conditional, contract, data, design, drift, environments, error, idempotency, identity,
+    login, logs, nodes, pauses, policies, releases, rollouts, runs, server, services, users, versions, viewer,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -183,6 +185,7 @@ fn server_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(server::readyz))
         .routes(routes!(server::show_metrics))
         .routes(routes!(server::openapi_document))
+        .routes(routes!(viewer::show_docs))
 }
 
 fn design_body_limit() -> DefaultBodyLimit {
@@ -190,25 +193,31 @@ fn design_body_limit() -> DefaultBodyLimit {
 }
 
 /// OpenAPI document of the API. Checked in as `docs/openapi.json`.
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    routes().into_openapi()
+pub fn openapi() -> serde_json::Value {
+    contract::complete(serde_json::to_value(routes().into_openapi()).unwrap_or_default())
 }
 
 pub(crate) fn router(app: App, access: Arc<AccessControl>) -> Router {
-    let id = HeaderName::from_static("x-request-id");
+    let id = HeaderName::from_static(REQUEST_ID);
+    let document = openapi();
+    let tagged = Arc::new(contract::tagged_routes(&document));
     let span = |request: &Request<axum::body::Body>| {
-        let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let id = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
         tracing::debug_span!("request", method = %request.method(), path = request.uri().path(), id)
     };
+    let keys = IdempotencyKeys::new(app.clone(), &document);
     let (router, _) = routes().split_for_parts();
     router
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(keys, idempotency::execute_once))
+        .layer(axum::middleware::from_fn_with_state(tagged, conditional::tag_response))
         .layer(axum::middleware::from_fn_with_state(access, check_access))
         .layer(axum::middleware::from_fn(error::add_request_id))
         .layer(PropagateRequestIdLayer::new(id.clone()))
         .layer(TraceLayer::new_for_http().make_span_with(span))
         .layer(SetRequestIdLayer::new(id, MakeRequestUuid))
+        .layer(axum::middleware::map_request(error::drop_invalid_request_id))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(app)
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
@@ -25,9 +25,9 @@ use tokio::time::{Instant, sleep};
 use utoipa::IntoParams;
 
 use crate::api::agents::ends_run;
-use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::nodes::NodePath;
-use crate::api::request::{Author, FilterQuery, Scope};
+use crate::api::request::{Author, FilterQuery, PageQuery, Scope, page_limit};
 use crate::app::{Agents, Reader, Writer};
 use crate::view::node_rows::{self, FailedNode};
 
@@ -38,8 +38,11 @@ const MOST_RUNS: usize = 1000;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LimitQuery {
-    /// Largest number of runs; 50 by default, at most 1000.
+    /// Largest number of runs; 50 by default.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
+    /// `next` of the page before.
+    after: Option<String>,
 }
 
 /// Lists the newest runs of all nodes, or of those that match a filter; newest first.
@@ -49,17 +52,20 @@ pub(crate) async fn list_runs(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
-    limit: Result<Query<LimitQuery>, axum::extract::rejection::QueryRejection>,
+    Query(LimitQuery { limit, after }): Query<LimitQuery>,
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<RunRow>>, ApiError> {
-    let Query(LimitQuery { limit }) = limit.map_err(|error| ApiError::invalid(error.body_text()))?;
     let filter = filter.of_nodes(&reader, &scope)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (items, revision) = scope.read(&reader, |fleet| {
+    let limit = page_limit(limit, RUNS, MOST_RUNS)?;
+    // One more than the page shows that there is a next one. A later page may begin anywhere.
+    let needed = if after.is_none() { limit + 1 } else { usize::MAX };
+    let (rows, revision) = scope.read(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter);
-        (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
+        (newest(fleet, &chosen, needed), fleet.revision)
     })?;
-    Ok(Json(Page { items, next: None, revision }))
+    let page = PageQuery { limit: Some(limit), after };
+    Ok(Json(page.cut(rows, revision, |row| format!("{}/{}", row.node, row.run.run))?))
 }
 
 /// Newest runs. Histories are stored as text: they are parsed in the order of the nodes' last reports, and only while one
@@ -278,9 +284,8 @@ pub(crate) async fn show_run_request(
     scope: Scope,
     Path(path): Path<NodePath>,
     Path(RunRequestPath { id }): Path<RunRequestPath>,
-    query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
+    Query(WaitQuery { wait_seconds }): Query<WaitQuery>,
 ) -> Result<Json<RunRequestStatus>, ApiError> {
-    let Query(WaitQuery { wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let node = path.designed(&reader, &scope)?;
     let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(MAX_WAIT_SECONDS));
     loop {

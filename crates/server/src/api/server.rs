@@ -1,6 +1,9 @@
 //! HTTP handlers for the server itself: health, metrics, diagnosis and the OpenAPI document.
 
+use std::sync::LazyLock;
+
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -27,9 +30,10 @@ pub(crate) async fn readyz(State(reader): State<Reader>) -> Result<StatusCode, A
 }
 
 /// Serves this document.
-#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "An OpenAPI document")))]
-pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
-    Json(super::router::openapi())
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "An OpenAPI document", content_type = "application/json", body = serde_json::Value)))]
+pub(crate) async fn openapi_document() -> impl IntoResponse {
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| super::router::openapi().to_string().into());
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.clone())
 }
 
 /// Serves the metrics in OpenMetrics text format.

@@ -1,13 +1,13 @@
 //! HTTP handler for services that active nodes offer.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use muster_core::names::ServiceName;
 use muster_wire::operator::{Page, ServiceRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, Query};
 use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
 
@@ -27,9 +27,8 @@ pub(crate) async fn list_services(
     State(reader): State<Reader>,
     scope: Scope,
     Query(page): Query<PageQuery>,
-    query: Result<Query<ServiceQuery>, axum::extract::rejection::QueryRejection>,
+    Query(ServiceQuery { service: wanted }): Query<ServiceQuery>,
 ) -> Result<Json<Page<ServiceRow>>, ApiError> {
-    let Query(ServiceQuery { service: wanted }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (rows, revision) = scope.read(&reader, |fleet| {
         let names = fleet.services().iter().map(|(name, _)| name);
         let names = names.filter(|name| wanted.as_ref().is_none_or(|wanted| wanted == *name));

@@ -1,6 +1,6 @@
 //! HTTP handlers for people: users, their roles and tokens.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use muster_wire::users::{
 };
 
 use crate::api::authorization::Client;
-use crate::api::error::{ApiError, JsonBody};
+use crate::api::error::{ApiError, JsonBody, Path, Query};
 use crate::api::request::{Author, PageQuery, author_line};
 use crate::app::{Identities, Reader, Writer};
 use crate::transactions::{ConflictRetry, commit_all};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::node::evidence::NotCounted;
@@ -24,7 +24,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::IntoParams;
 
-use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::api::rollouts::{begin_downloadable, operator_name};
 use crate::app::{Agents, Reader, Writer};
@@ -128,16 +128,16 @@ pub(crate) struct RecordedQuery {
 /// Lists the versions that run now, and the nodes whose last validation does not count, with the reason.
 ///
 /// A node counts if its agent is connected, it has validated the version in its present incarnation, and nothing has failed since.
-#[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path), RecordedQuery),
+#[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path), PageQuery, RecordedQuery),
     responses((status = 200, body = RunningVersions)))]
 pub(crate) async fn list_running_versions(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
-    query: Result<Query<RecordedQuery>, axum::extract::rejection::QueryRejection>,
+    Query(page): Query<PageQuery>,
+    Query(RecordedQuery { recorded }): Query<RecordedQuery>,
 ) -> Result<Json<RunningVersions>, ApiError> {
-    let Query(RecordedQuery { recorded }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let versions = scope.read(&reader, |fleet| {
+    let (rows, not_counted, revision) = scope.read(&reader, |fleet| {
         let mut counts: BTreeMap<&Version, usize> = BTreeMap::new();
         let mut not_counted = Vec::new();
         for (version, node) in
@@ -151,10 +151,11 @@ pub(crate) async fn list_running_versions(
             }
         }
         not_counted.sort_by(|a, b| a.node.natural().cmp(&b.node.natural()));
-        let items = counts.into_iter().map(|(version, nodes)| RunningVersionRow { version: version.clone(), nodes });
-        RunningVersions { items: items.collect(), not_counted, revision: fleet.revision }
+        let rows = counts.into_iter().map(|(version, nodes)| RunningVersionRow { version: version.clone(), nodes });
+        (rows.collect(), not_counted, fleet.revision)
     })?;
-    Ok(Json(versions))
+    let Page { items, next, revision } = page.cut(rows, revision, |row: &RunningVersionRow| row.version.to_string())?;
+    Ok(Json(RunningVersions { items, next, not_counted, revision }))
 }
 
 /// Lists the nodes that run a version now; with `recorded`, those that validated it last.
@@ -165,12 +166,10 @@ pub(crate) async fn list_version_hosts(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
-    path: Result<Path<RunningVersionPath>, axum::extract::rejection::PathRejection>,
+    Path(RunningVersionPath { version }): Path<RunningVersionPath>,
     Query(page): Query<PageQuery>,
-    query: Result<Query<RecordedQuery>, axum::extract::rejection::QueryRejection>,
+    Query(RecordedQuery { recorded }): Query<RecordedQuery>,
 ) -> Result<Json<Page<String>>, ApiError> {
-    let Path(RunningVersionPath { version }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let Query(RecordedQuery { recorded }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (mut nodes, revision) = scope.read(&reader, |fleet| {
         let nodes = fleet.running().get(&version).into_iter().flatten();
         let counted = nodes.filter(|node| recorded || not_counted_now(&agents, fleet, node).is_none());

@@ -24,6 +24,7 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{CommitOutcome, Store, StoreError};
 use tokio::sync::{Mutex, Notify};
 
+use crate::api::IdempotencyClaim;
 use crate::app::Clock;
 use crate::view::View;
 
@@ -96,11 +97,21 @@ impl AuditLog {
     }
 
     /// Commits a transaction together with its record. A transaction that changes nothing gets none.
-    async fn commit(&self, origin: &Origin, txn: Txn) -> Result<CommitOutcome, StoreError> {
+    async fn commit(
+        &self,
+        origin: &Origin,
+        txn: Txn,
+        claim: Option<&IdempotencyClaim>,
+    ) -> Result<CommitOutcome, StoreError> {
         let changes = self.changes(&txn).await?;
         if changes.is_empty() {
             return self.store.commit(txn).await;
         }
+        // The record of the idempotency key is no change of its own.
+        let txn = match claim {
+            Some(claim) => claim.add_to(txn),
+            None => txn,
+        };
         let env = txn.ops.first().and_then(|op| keys::parse(op.key())).map(|(env, _)| env);
         let why = AuditRecord::stated_reason(&changes);
         self.append(origin, env, txn, changes, why).await
@@ -234,15 +245,22 @@ pub struct AuditedStore {
     store: Arc<dyn Store>,
     log: Arc<AuditLog>,
     origin: Option<Arc<Origin>>,
+    /// Of a request with an idempotency key.
+    claim: Option<Arc<IdempotencyClaim>>,
 }
 
 impl AuditedStore {
     pub(crate) fn new(store: Arc<dyn Store>, log: Arc<AuditLog>) -> Self {
-        Self { store, log, origin: None }
+        Self { store, log, origin: None, claim: None }
     }
 
     pub(crate) fn with_origin(&self, origin: Arc<Origin>) -> Self {
         Self { origin: Some(origin), ..self.clone() }
+    }
+
+    /// The first transaction commits the record of an idempotency key too.
+    pub(crate) fn with_claim(self, claim: Option<Arc<IdempotencyClaim>>) -> Self {
+        Self { claim, ..self }
     }
 
     /// The same for a client that has proved to be another one.
@@ -254,7 +272,14 @@ impl AuditedStore {
     /// Commits a transaction, with a record of it.
     pub async fn commit(&self, txn: Txn) -> Result<CommitOutcome, StoreError> {
         match &self.origin {
-            Some(origin) => self.log.commit(origin, txn).await,
+            Some(origin) => {
+                let claim = self.claim.as_deref();
+                let outcome = self.log.commit(origin, txn, claim).await;
+                if let (Ok(CommitOutcome::Committed { .. }), Some(claim)) = (&outcome, claim) {
+                    claim.mark_committed();
+                }
+                outcome
+            }
             None => self.store.commit(txn).await,
         }
     }

@@ -6,6 +6,7 @@
 //! disconnected after a time. A request that the server itself takes long for is not: neither a response that has no
 //! data yet nor a sync stream between two pings counts as idle.
 
+use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
@@ -15,13 +16,15 @@ use std::time::Duration;
 use std::{fs, io};
 
 use axum::Router;
+use axum::http::StatusCode;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use muster_wire::client::new_request_id;
+use muster_wire::problem::{MEDIA_TYPE, Problem, ProblemCode};
 use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -31,8 +34,12 @@ use tower_http::timeout::RequestBodyTimeout;
 use crate::api::{Encryption, Peer};
 use crate::identity::tls::ServerTls;
 
+use super::places::{Place, Places};
+
 /// Largest head of a request, and size of the buffers of a connection in each direction.
 const BUFFER: usize = 64 * 1024;
+/// Most headers of a request.
+const MAX_HEADERS: usize = 100;
 /// Files that the server keeps for its store, its blobs and requests to other replicas.
 const RESERVED_FILES: u64 = 256;
 /// Bounds of the limit of connections.
@@ -50,17 +57,42 @@ pub struct ConnectionLimits {
     pub idle: Duration,
     /// Time without progress while the client sends a body, or has to read a response.
     pub stall: Duration,
+    /// Longest life of a TCP connection without a request that was admitted with an identity.
+    pub anonymous: Duration,
     /// Open connections of both listeners. TCP gets at most three quarters, so that TCP clients cannot exclude those of the
     /// Unix socket.
     pub connections: usize,
+    /// Open TCP connections of one address, without an identity.
+    pub anonymous_of_address: usize,
+    /// Age from which a TCP connection without an identity is closed for a new one, when all places are taken.
+    pub eviction_age: Duration,
+}
+
+impl ConnectionLimits {
+    /// The default limits, with this number of connections.
+    pub fn of_connections(connections: usize) -> Self {
+        let limits = Self {
+            idle: Duration::from_secs(30),
+            stall: Duration::from_secs(60),
+            anonymous: Duration::from_secs(90),
+            connections,
+            anonymous_of_address: 0,
+            eviction_age: Duration::from_secs(5),
+        };
+        // Agents that return at once through one address are anonymous until their first request.
+        Self { anonymous_of_address: limits.tcp() / 4, ..limits }
+    }
+
+    pub(super) fn tcp(&self) -> usize {
+        self.connections / 4 * 3
+    }
 }
 
 impl Default for ConnectionLimits {
     /// An agent has a stream and a second connection while it reports: the limit is enough for 10,000 agents. A lower
     /// limit of open files reduces it.
     fn default() -> Self {
-        let connections = connections_for(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
-        Self { idle: Duration::from_secs(30), stall: Duration::from_secs(60), connections }
+        Self::of_connections(connections_for(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)))
     }
 }
 
@@ -127,14 +159,16 @@ impl Drop for NamedSocket {
 /// Source of connections.
 trait Listener {
     const NAME: &'static str;
-    /// Share of all connections that it may have, in quarters.
-    const QUARTERS: usize;
     type Io: Send + 'static;
 
-    async fn accept(&self) -> io::Result<Self::Io>;
+    /// Accepts a connection. On TCP it has an address.
+    async fn accept(&self) -> io::Result<(Self::Io, Option<IpAddr>)>;
 
     /// Answers the requests of an accepted connection.
     fn serve(&self, io: Self::Io, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static;
+
+    /// Tells a client that its connection has no place, without waiting for it.
+    fn refuse(&self, io: Self::Io);
 }
 
 /// What answers the requests of a connection.
@@ -143,6 +177,7 @@ struct ConnectionService {
     router: Router,
     limits: ConnectionLimits,
     stop: CancellationToken,
+    place: Option<Arc<Place>>,
 }
 
 /// The TCP port, with TLS if the server has a certificate.
@@ -153,11 +188,10 @@ struct TcpPort {
 
 impl Listener for TcpPort {
     const NAME: &'static str = "TCP";
-    const QUARTERS: usize = 3;
     type Io = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
-        self.listener.accept().await.map(|(stream, _)| stream)
+    async fn accept(&self) -> io::Result<(TcpStream, Option<IpAddr>)> {
+        self.listener.accept().await.map(|(stream, address)| (stream, Some(address.ip().to_canonical())))
     }
 
     fn serve(&self, stream: TcpStream, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static {
@@ -168,17 +202,34 @@ impl Listener for TcpPort {
             }
         }
     }
+
+    fn refuse(&self, stream: TcpStream) {
+        let mut first = [0; BUFFER / 16];
+        // Reads what has arrived, so that closing does not discard the answer.
+        let speaks_http = match stream.try_read(&mut first) {
+            Ok(read) => read > 0 && first[0] != TLS_HANDSHAKE,
+            Err(_) => self.tls.is_none(),
+        };
+        if speaks_http {
+            let problem = Problem::new(ProblemCode::Busy, "the server has too many open connections");
+            let _ = stream.try_write(&raw_problem(problem.retry_after(BUSY_RETRY)));
+        }
+    }
 }
 
 impl Listener for NamedSocket {
     const NAME: &'static str = "Unix socket";
-    const QUARTERS: usize = 4;
     type Io = (UnixStream, Peer);
 
-    async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
+    async fn accept(&self) -> io::Result<(Self::Io, Option<IpAddr>)> {
         let (stream, _) = self.listener.accept().await?;
         let uid = stream.peer_cred()?.uid();
-        Ok((stream, Peer::Socket { uid }))
+        Ok(((stream, Peer::Socket { uid }), None))
+    }
+
+    fn refuse(&self, (stream, _): Self::Io) {
+        let problem = Problem::new(ProblemCode::Busy, "the server has too many open connections");
+        let _ = stream.try_write(&raw_problem(problem.retry_after(BUSY_RETRY)));
     }
 
     fn serve(&self, (stream, peer): Self::Io, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static {
@@ -188,10 +239,25 @@ impl Listener for NamedSocket {
 
 /// First byte of a TLS connection: the type of a handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// Answer to a request without TLS from another machine.
-const NO_TLS: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: 45\r\n\r\n\
-this port needs TLS: use https:// in the URL\n";
+/// `Retry-After` of a client without a place, in seconds.
+const BUSY_RETRY: u16 = 5;
+
+/// A problem as the whole response of a connection, whose request is not read.
+fn raw_problem(problem: Problem) -> Vec<u8> {
+    let id = new_request_id();
+    let problem = Problem { request_id: Some(id.clone()), ..problem };
+    let body = serde_json::to_string(&problem).unwrap_or_default();
+    let reason =
+        StatusCode::from_u16(problem.status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Error");
+    let later = problem.retry_after_seconds.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
+    format!(
+        "HTTP/1.1 {} {reason}\r\ncontent-type: {MEDIA_TYPE}\r\nx-request-id: {id}\r\n{later}connection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        problem.status,
+        body.len()
+    )
+    .into_bytes()
+}
 
 async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: ConnectionService) -> io::Result<()> {
     let (port, address) = (stream.local_addr()?.port(), stream.peer_addr()?.ip().to_canonical());
@@ -209,7 +275,8 @@ async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: Conn
             serve_connection(stream, plain, service).await;
         } else {
             let mut stream = stream;
-            timeout(service.limits.idle, stream.write_all(NO_TLS)).await.map_err(timed_out)??;
+            let problem = Problem::new(ProblemCode::InvalidRequest, "this port needs TLS: use https:// in the URL");
+            timeout(service.limits.idle, stream.write_all(&raw_problem(problem))).await.map_err(timed_out)??;
         }
         return Ok(());
     }
@@ -240,8 +307,8 @@ impl Listeners {
     /// Answers requests until the server stops, and then until the open requests are answered.
     pub(super) async fn serve(self, router: Router, limits: ConnectionLimits, stop: &CancellationToken) {
         let Self { tcp, socket, tls } = self;
-        let places = Arc::new(Semaphore::new(limits.connections));
-        let service = ConnectionService { router, limits, stop: stop.clone() };
+        let places = Places::new(limits);
+        let service = ConnectionService { router, limits, stop: stop.clone(), place: None };
         let socket = async {
             if let Some(socket) = socket {
                 accept_all(socket, &service, &places).await;
@@ -252,9 +319,8 @@ impl Listeners {
 }
 
 /// Accepts connections. Each takes one of the places, which all listeners share.
-async fn accept_all<L: Listener>(listener: L, service: &ConnectionService, places: &Arc<Semaphore>) {
+async fn accept_all<L: Listener>(listener: L, service: &ConnectionService, places: &Arc<Places>) {
     let stop = &service.stop;
-    let limit = service.limits.connections / 4 * L::QUARTERS;
     let mut connections = JoinSet::new();
     let mut refusals = RefusalLog::default();
     loop {
@@ -265,24 +331,33 @@ async fn accept_all<L: Listener>(listener: L, service: &ConnectionService, place
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok(io) => {
-                let place = Arc::clone(places).try_acquire_owned().ok().filter(|_| connections.len() < limit);
-                if let Some(place) = place {
-                    let served = listener.serve(io, service.clone());
+            Ok((io, address)) => match places.admit(address) {
+                Ok(place) => {
+                    let place = Arc::new(place);
+                    let served =
+                        listener.serve(io, ConnectionService { place: Some(place.clone()), ..service.clone() });
                     connections.spawn(async move {
-                        served.await;
-                        drop(place);
+                        tokio::select! {
+                            () = served => {}
+                            () = place.ended() => {}
+                        }
                     });
-                } else if let Some(refused) = refusals.count() {
-                    tracing::warn!(
-                        listener = L::NAME,
-                        limit,
-                        refused,
-                        "the limit of open connections is reached: new connections are closed at once; look for clients \
-                         that do not close theirs, or raise the limit of open files"
-                    );
                 }
-            }
+                Err(reason) => {
+                    listener.refuse(io);
+                    if let Some(refused) = refusals.count() {
+                        let listener = L::NAME;
+                        tracing::warn!(
+                            listener,
+                            ?reason,
+                            ?address,
+                            refused,
+                            "the limit of open connections is reached: new connections are closed at once; look for clients \
+                             that do not close theirs, or raise the limit of open files"
+                        );
+                    }
+                }
+            },
             Err(error) if is_disconnect(&error) => {}
             Err(error) => {
                 tracing::error!(%error, listener = L::NAME, "cannot accept connections; retrying");
@@ -332,11 +407,12 @@ async fn serve_connection(
     peer: Peer,
     service: ConnectionService,
 ) {
-    let ConnectionService { router, limits, stop } = service;
-    let service = RequestBodyTimeout::new(AddExtension::new(router, peer.clone()), limits.stall);
+    let ConnectionService { router, limits, stop, place } = service;
+    let service = AddExtension::new(AddExtension::new(router, peer.clone()), place);
+    let service = RequestBodyTimeout::new(service, limits.stall);
     let io = TokioIo::new(StallTimeout { io, limit: limits.stall, stalled: None });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER);
+    http.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER).max_headers(MAX_HEADERS);
     let mut connection = pin!(http.serve_connection(io, TowerToHyperService::new(service)));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -418,15 +494,20 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for StallTimeout<T> {
 #[cfg(test)]
 mod tests {
     use axum::body::{Body, Bytes};
-    use axum::http::StatusCode;
     use axum::routing::{get, post};
     use futures::{StreamExt, stream};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
 
-    const LIMITS: ConnectionLimits =
-        ConnectionLimits { idle: Duration::from_secs(30), stall: Duration::from_secs(60), connections: 4 };
+    const LIMITS: ConnectionLimits = ConnectionLimits {
+        idle: Duration::from_secs(30),
+        stall: Duration::from_secs(60),
+        anonymous: Duration::from_secs(3600),
+        connections: 4,
+        anonymous_of_address: 4,
+        eviction_age: Duration::from_secs(3600),
+    };
 
     fn router() -> Router {
         let endless = || async {
@@ -452,7 +533,8 @@ mod tests {
     fn connect() -> (DuplexStream, JoinSet<()>) {
         let (client, server) = tokio::io::duplex(1024);
         let (peer, mut tasks) = (Peer::Socket { uid: 0 }, JoinSet::new());
-        let service = ConnectionService { router: router(), limits: LIMITS, stop: CancellationToken::new() };
+        let service =
+            ConnectionService { router: router(), limits: LIMITS, stop: CancellationToken::new(), place: None };
         tasks.spawn(serve_connection(server, peer, service));
         (client, tasks)
     }
@@ -533,7 +615,12 @@ mod tests {
     async fn answered<C: AsyncRead + AsyncWrite + Unpin>(mut client: C) -> io::Result<C> {
         let _ = client.write_all(b"GET /ok HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         let mut status = [0; 12];
-        client.read_exact(&mut status).await.map(|_| client)
+        client.read_exact(&mut status).await?;
+        match &status {
+            b"HTTP/1.1 204" => Ok(client),
+            b"HTTP/1.1 503" => Err(io::ErrorKind::ConnectionRefused.into()),
+            other => panic!("{}", String::from_utf8_lossy(other)),
+        }
     }
 
     #[tokio::test]

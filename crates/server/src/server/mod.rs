@@ -1,6 +1,7 @@
 //! The server: its configuration, its tasks, how it starts and stops, and the sweep of its blob directory.
 
 mod connections;
+mod places;
 mod start;
 mod token_file;
 
@@ -35,6 +36,7 @@ use crate::{App, api};
 use connections::Listeners;
 
 pub use connections::ConnectionLimits;
+pub(crate) use places::Place;
 pub use token_file::{TOKEN_FILE, TokenFileError, read_token, state_token};
 
 /// Time that open requests have to finish after the server was stopped.

@@ -1,6 +1,6 @@
 //! Records that belong to no environment: users, and the open part of the audit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::audit::{NO_RECORD, SegmentRecord, claimed_hash};
@@ -16,6 +16,8 @@ pub struct ServerRecords {
     /// Lines of the audit that are in no segment yet.
     audit: BTreeMap<u64, Arc<str>>,
     segments: BTreeMap<u64, SegmentRecord>,
+    /// Idempotency keys by client.
+    idempotency: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ServerRecords {
@@ -35,11 +37,27 @@ impl ServerRecords {
                 Some(segment) => drop(self.segments.insert(first, segment)),
                 None => drop(self.segments.remove(&first)),
             },
+            (ServerKey::Idempotency { client, key }, Some(_)) => {
+                self.idempotency.entry(client).or_default().insert(key);
+            }
+            (ServerKey::Idempotency { client, key }, None) => {
+                if let Some(keys) = self.idempotency.get_mut(&client) {
+                    keys.remove(&key);
+                    if keys.is_empty() {
+                        self.idempotency.remove(&client);
+                    }
+                }
+            }
         }
     }
 
     pub fn users(&self) -> &BTreeMap<UserName, (UserRecord, Revision)> {
         &self.users
+    }
+
+    /// Number of idempotency keys of a client.
+    pub(crate) fn idempotency_keys(&self, client: &str) -> usize {
+        self.idempotency.get(client).map_or(0, BTreeSet::len)
     }
 
     pub fn segments(&self) -> &BTreeMap<u64, SegmentRecord> {

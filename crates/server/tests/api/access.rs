@@ -30,7 +30,7 @@ async fn socket_needs_no_token_and_tcp_does() {
 async fn refusals_are_problems_before_the_request_is_read() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let bare = muster_wire::client::plain_http().build().unwrap();
-    for path in ["/v1/envs", "/metrics", "/v1/openapi.json", "/nothing"] {
+    for path in ["/v1/envs", "/metrics", "/v1/schemas", "/nothing"] {
         let response = bare.get(fixture.url(path)).send().await.unwrap();
         assert_eq!(response.headers()["www-authenticate"], "Bearer", "{path}");
         let problem: Problem = response.json().await.unwrap();

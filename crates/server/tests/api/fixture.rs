@@ -70,9 +70,21 @@ impl Fixture {
         Self::start_in(tempfile::tempdir().unwrap(), nodes, liveness_timeouts).await
     }
 
+    /// A server with other limits of connections.
+    pub(crate) async fn start_limited(nodes: &[(&str, &str)], limits: ConnectionLimits) -> Self {
+        Self::start_server(tempfile::tempdir().unwrap(), nodes, LivenessTimeouts::default(), None, limits).await
+    }
+
     /// A server at which people can log in through an OIDC provider.
     pub(crate) async fn start_with_oidc(nodes: &[(&str, &str)], oidc: OidcConfig) -> Self {
-        Self::start_server(tempfile::tempdir().unwrap(), nodes, LivenessTimeouts::default(), Some(oidc)).await
+        Self::start_server(
+            tempfile::tempdir().unwrap(),
+            nodes,
+            LivenessTimeouts::default(),
+            Some(oidc),
+            ConnectionLimits::default(),
+        )
+        .await
     }
 
     pub(crate) async fn start_in(
@@ -80,7 +92,7 @@ impl Fixture {
         nodes: &[(&str, &str)],
         liveness_timeouts: LivenessTimeouts,
     ) -> Self {
-        Self::start_server(dir, nodes, liveness_timeouts, None).await
+        Self::start_server(dir, nodes, liveness_timeouts, None, ConnectionLimits::default()).await
     }
 
     async fn start_server(
@@ -88,6 +100,7 @@ impl Fixture {
         nodes: &[(&str, &str)],
         liveness_timeouts: LivenessTimeouts,
         oidc: Option<OidcConfig>,
+        limits: ConnectionLimits,
     ) -> Self {
         let store = muster_store::open(
             &format!("embedded:{}", dir.path().join("store").display()),
@@ -106,7 +119,7 @@ impl Fixture {
             tls: Some(tls),
             socket: Some(dir.path().join(SOCKET)),
             token: token(),
-            limits: ConnectionLimits::default(),
+            limits,
             blobs: dir.path().join("blobs").into(),
             liveness_timeouts,
             lease: LeasePace::default(),

@@ -132,6 +132,7 @@ async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
     admitted.sort();
     assert!(refused > 60, "{refused}");
     insta::assert_snapshot!(admitted.join("\n"), @r"
+    GET /docs
     GET /healthz
     GET /readyz
     GET /v1/ca
@@ -141,6 +142,7 @@ async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
     GET /v1/envs/{env}/releases/{version}/bundle
     GET /v1/envs/{env}/releases/{version}/delta
     GET /v1/login
+    GET /v1/openapi.json
     POST /v1/envs/{env}/nodes/{node}/reports
     POST /v1/envs/{env}/nodes/{node}/runs/{run}/log
     POST /v1/envs/{env}/nodes/{node}/sync
@@ -149,6 +151,13 @@ async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
     POST /v1/renew
     PUT /v1/envs/{env}/nodes/{node}/activity
     ");
+    for (name, value) in [("host", "evil.example"), ("origin", "https://evil.example"), ("origin", "null")] {
+        for path in ["/docs", "/v1/openapi.json", "/v1/envs/test/nodes/db1/desired"] {
+            let request = http.get(format!("{}{path}", tls_url(&fixture))).header(name, value);
+            let problem: Problem = request.send().await.unwrap().json().await.unwrap();
+            assert_eq!(problem.code, ProblemCode::Forbidden, "{name}: {value} {path}");
+        }
+    }
     fixture.stop().await;
 }
 

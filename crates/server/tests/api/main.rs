@@ -4,9 +4,12 @@
 
 mod access;
 mod bundles;
+mod contract;
 mod data;
 mod drift;
 mod fixture;
+mod floods;
+mod idempotency;
 mod identity;
 mod invalid_requests;
 mod liveness;

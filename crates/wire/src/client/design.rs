@@ -176,7 +176,7 @@ impl Client {
 
     /// Kinds of documents with a JSON Schema.
     pub async fn schemas(&self) -> Result<Page<SchemaRow>, ClientError> {
-        self.get("/v1/schemas").await
+        self.all_pages("/v1/schemas").await
     }
 
     pub async fn schema(&self, kind: &str) -> Result<Value, ClientError> {

@@ -123,7 +123,7 @@ impl Client {
 
     /// Nodes that use the budget of the rollout.
     pub async fn slots(&self, env: &EnvName) -> Result<Page<SlotRow>, ClientError> {
-        self.get(&format!("/v1/envs/{env}/rollouts/slots")).await
+        self.all_pages(&format!("/v1/envs/{env}/rollouts/slots")).await
     }
 
     /// Releases the slot of a node.

@@ -47,8 +47,7 @@ impl Client {
 
     /// Drift of all nodes, or of those that match a filter.
     pub async fn drift(&self, env: &EnvName, filter: &str) -> Result<Page<NodeDrift>, ClientError> {
-        let request = self.request(Method::GET, &format!("/v1/envs/{env}/drift"));
-        self.send(request.query(&[("filter", filter)])).await
+        self.pages_of(&format!("/v1/envs/{env}/drift"), filter).await
     }
 
     /// Sends a chunk of the log of a run in progress.

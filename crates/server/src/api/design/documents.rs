@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::filter::{Filter, FilterFields, FilterKeys};
@@ -25,7 +25,7 @@ use utoipa::IntoParams;
 
 use crate::api::design::RevisionQuery;
 use crate::api::design::apply::accept_changes;
-use crate::api::error::{ApiError, chain};
+use crate::api::error::{ApiError, Path, Query, chain};
 use crate::api::request::{AnyEnv, Author, FilterQuery, PageQuery, Scope};
 use crate::app::{Agents, Reader, Writer};
 use crate::design::compiled::CompiledDesign;
@@ -51,10 +51,9 @@ pub(crate) async fn list_documents(
     State(agents): State<Agents>,
     scope: Scope,
     Query(query): Query<FilterQuery>,
-    revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
+    Query(revision): Query<RevisionQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<DocumentRow>>, ApiError> {
-    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let filter = query.read(&KEYS)?;
     let (_, design) = revision.design(&reader, &scope).await?;
     let states = if filter.terms().iter().any(|term| &*term.key == STATE) {
@@ -168,9 +167,8 @@ pub(crate) async fn show_document(
     State(reader): State<Reader>,
     scope: Scope,
     Path(DocumentPath { kind, name }): Path<DocumentPath>,
-    revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
+    Query(revision): Query<RevisionQuery>,
 ) -> Result<Response, ApiError> {
-    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (design_ref, design) = revision.design(&reader, &scope).await?;
     let document = DocumentName::new(&kind, &name)?;
     let Some(etag) = etag(&design, &document) else { return Err(EditError::Unknown { kind, name }.into()) };
@@ -315,18 +313,23 @@ fn too_large(error: &axum::extract::rejection::BytesRejection) -> ApiError {
 }
 
 /// Lists the kinds of documents.
-#[utoipa::path(get, path = "/v1/schemas", responses((status = 200, body = Page<SchemaRow>)))]
-pub(crate) async fn list_schemas(State(reader): State<Reader>) -> Json<Page<SchemaRow>> {
+#[utoipa::path(get, path = "/v1/schemas", params(PageQuery), responses((status = 200, body = Page<SchemaRow>)))]
+pub(crate) async fn list_schemas(
+    State(reader): State<Reader>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<SchemaRow>>, ApiError> {
     let row = |kind: &str| SchemaRow { kind: kind.to_owned(), url: format!("/v1/schemas/{kind}") };
-    let items = Kind::ALL.iter().map(|kind| row(kind.word())).collect();
-    Json(Page { items, next: None, revision: reader.view.revision().unwrap_or_default() })
+    let rows = Kind::ALL.iter().map(|kind| row(kind.word())).collect();
+    let revision = reader.view.revision().unwrap_or_default();
+    Ok(Json(page.cut(rows, revision, |row: &SchemaRow| row.kind.clone())?))
 }
 
 /// Shows the JSON Schema of a kind of document.
 #[utoipa::path(get, path = "/v1/schemas/{kind}", params(("kind" = String, Path)),
     responses((status = 200, body = Value, content_type = "application/schema+json")))]
-pub(crate) async fn show_schema(Path(kind): Path<String>) -> Result<Json<Value>, ApiError> {
-    Kind::parse(&kind).map(|kind| Json(json_schema(kind))).ok_or_else(|| {
+pub(crate) async fn show_schema(Path(kind): Path<String>) -> Result<impl IntoResponse, ApiError> {
+    let schema = |kind| ([(header::CONTENT_TYPE, "application/schema+json")], Json(json_schema(kind)));
+    Kind::parse(&kind).map(schema).ok_or_else(|| {
         let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
         let problem = Problem::new(ProblemCode::UnknownKind, format!("unknown kind {kind:?}"));
         ApiError(problem.hint(format!("known kinds: {}", known.join(", "))))

@@ -8,7 +8,7 @@ pub(super) mod nodes;
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use muster_core::design::{DesignRevision, DesignRevisionRecord, DesignState};
 use muster_design::Design;
 use muster_design::diff::{DocumentChange, diff};
@@ -17,7 +17,7 @@ use muster_wire::operator::Page;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, Path, Query};
 use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
 use crate::design::compiled::ReadDesignError;
@@ -123,9 +123,8 @@ pub(crate) async fn list_revisions(
 pub(crate) async fn show_revision(
     State(reader): State<Reader>,
     scope: Scope,
-    path: Result<Path<NumberPath>, axum::extract::rejection::PathRejection>,
+    Path(NumberPath { number }): Path<NumberPath>,
 ) -> Result<Json<RevisionRow>, ApiError> {
-    let Path(NumberPath { number }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
     let number = DesignRevision(number);
     let found = scope.read(&reader, |fleet| {
         let design = fleet.design();
@@ -157,9 +156,8 @@ pub(crate) struct DiffQuery {
 pub(crate) async fn diff_revisions(
     State(reader): State<Reader>,
     scope: Scope,
-    query: Result<Query<DiffQuery>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<DiffQuery>,
 ) -> Result<Json<DesignDiff>, ApiError> {
-    let Query(query) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (from, to, revision) = scope.read(&reader, |fleet| {
         let from = query.from.or_else(|| fleet.design().applied());
         let from = from.map(|from| DesignRef::find(fleet, Some(from))).transpose();

@@ -1,7 +1,7 @@
 //! HTTP handlers for the nodes that a revision of a design defines, and the origin of their values.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use muster_core::names::NodeName;
 use muster_design::inherit::{LayerAction, LayerStep, ValuePath};
 use muster_design::yaml::{Value, YamlNode};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::api::design::RevisionQuery;
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, Path, Query};
 use crate::api::request::{PageQuery, Scope};
 use crate::app::Reader;
 use crate::design::compiled::CompiledDesign;
@@ -23,10 +23,9 @@ use crate::design::compiled::CompiledDesign;
 pub(crate) async fn list_design_nodes(
     State(reader): State<Reader>,
     scope: Scope,
-    revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
+    Query(revision): Query<RevisionQuery>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<DesignNodeRow>>, ApiError> {
-    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (_, design) = revision.design(&reader, &scope).await?;
     let row = |node: &muster_design::CompiledNode| DesignNodeRow {
         node: node.name.clone(),
@@ -68,10 +67,9 @@ pub(crate) async fn show_design_node(
     State(reader): State<Reader>,
     scope: Scope,
     Path(DesignNodePath { node }): Path<DesignNodePath>,
-    revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
+    Query(revision): Query<RevisionQuery>,
     Query(query): Query<WhyQuery>,
 ) -> Result<Json<DesignNode>, ApiError> {
-    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (design_ref, design) = revision.design(&reader, &scope).await?;
     let name = NodeName::new(node).map_err(|error| ApiError::invalid(error.to_string()))?;
     let planned = design.design.nodes().iter().find(|node| node.name == name);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
@@ -19,7 +19,7 @@ use muster_wire::release::{MEDIA_TYPE, UploadedBundle};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::error::{ApiError, chain};
+use crate::api::error::{ApiError, Path, Query, chain};
 use crate::api::releases::{blocking, not_kept};
 use crate::api::request::Scope;
 use crate::app::Reader;

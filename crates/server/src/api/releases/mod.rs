@@ -5,7 +5,7 @@ pub(crate) mod bundles;
 use std::io;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use muster_core::fleet::Fleet;
 use muster_core::names::Version;
 use muster_core::release::ReleaseRecord;
@@ -20,7 +20,7 @@ use muster_wire::release::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::releases::bundles::{VersionPath, unknown_bundle};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::app::{Agents, Reader, Writer};

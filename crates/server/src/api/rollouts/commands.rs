@@ -1,7 +1,7 @@
 //! HTTP handlers for operator commands to a rollout: pause, resume, abort, promote, skip, retry and release of a slot.
 
 use axum::Json;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
 use muster_core::names::NodeName;
 use muster_core::report::summary::clip;
@@ -14,8 +14,8 @@ use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::rollout::{OperateRequest, OperateResponse, SlotRow};
 use serde::Deserialize;
 
-use crate::api::error::{ApiError, JsonBody, chain};
-use crate::api::request::{Author, Scope};
+use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
+use crate::api::request::{Author, PageQuery, Scope};
 use crate::api::rollouts::{RolloutPath, active_rollout, operator_name, request_id};
 use crate::app::{Agents, App, Reader, Writer};
 use crate::rollouts::host::send_command;
@@ -100,18 +100,19 @@ impl FromRequest<App> for CommandRequest {
     async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let scope = Scope::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
-        let path =
-            Path::<RolloutPath>::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
+        let Path(path) = Path::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
+        let writer = Writer::from_request_parts(&mut parts, app).await?;
         let author = Author::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
         let body =
             JsonBody::from_request(Request::from_parts(parts, body), app).await.map_err(IntoResponse::into_response)?;
-        Self::read(app, scope, &path, author, body.0).map_err(IntoResponse::into_response)
+        Self::read(app, writer, scope, &path, author, body.0).map_err(IntoResponse::into_response)
     }
 }
 
 impl CommandRequest {
     fn read(
         app: &App,
+        writer: Writer,
         scope: Scope,
         path: &RolloutPath,
         author: Author,
@@ -119,7 +120,7 @@ impl CommandRequest {
     ) -> Result<Self, ApiError> {
         let id = path.id(app, &scope)?;
         let nodes = operate.nodes.iter().map(|name| find_node(app, &scope, name)).collect::<Result<_, _>>()?;
-        Self::new(app.writer.clone(), app.agents.clone(), scope, id, nodes, author, operate)
+        Self::new(writer, app.agents.clone(), scope, id, nodes, author, operate)
     }
 
     fn new(
@@ -188,12 +189,13 @@ pub(super) fn one_line(reason: &str) -> String {
 }
 
 /// Lists the slots of the budget in use: nodes with a grant that are not healthy yet.
-#[utoipa::path(get, path = "/v1/envs/{env}/rollouts/slots", params(("env" = String, Path)),
+#[utoipa::path(get, path = "/v1/envs/{env}/rollouts/slots", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<SlotRow>)))]
 pub(crate) async fn list_slots(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
+    Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<SlotRow>>, ApiError> {
     let digest = scope.read(&reader, |fleet| fleet.active_rollout_record().map(|(record, _)| record.plan.clone()))?;
     let plan = match digest {
@@ -203,14 +205,14 @@ pub(crate) async fn list_slots(
             Some(reader.plans.get(&digest).await.map_err(unreadable)?)
         }
     };
-    let page = scope.read(&reader, |fleet| {
+    let (rows, revision) = scope.read(&reader, |fleet| {
         let deciding = fleet.active_rollout_record().zip(plan.as_ref());
-        let items = deciding
+        let rows = deciding
             .map(|((record, _), plan)| status_response::slots(&reader, &agents, fleet, record, plan))
             .unwrap_or_default();
-        Page { items, next: None, revision: fleet.revision }
+        (rows, fleet.revision)
     })?;
-    Ok(Json(page))
+    Ok(Json(page.cut(rows, revision, |row: &SlotRow| row.node.to_string())?))
 }
 
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,7 @@ mod errors;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::Version;
 use muster_core::report::summary::clip;
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::IntoParams;
 
-use crate::api::error::{ApiError, JsonBody};
+use crate::api::error::{ApiError, JsonBody, Path, Query};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::app::{Agents, Reader, Writer};
 
@@ -116,10 +116,8 @@ pub(crate) async fn show_rollout(
     State(agents): State<Agents>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
-    query: Result<Query<ShowQuery>, axum::extract::rejection::QueryRejection>,
+    Query(ShowQuery { after, wait_seconds, numbers }): Query<ShowQuery>,
 ) -> Result<Json<RolloutStatus>, ApiError> {
-    let Query(ShowQuery { after, wait_seconds, numbers }) =
-        query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(MAX_WAIT_SECONDS));
     let mut steps = reader.view.subscribe();
     // The same rollout until the response, also if another one becomes active.

@@ -46,6 +46,10 @@ async fn pause_outlasts_a_promotion() {
     assert!(!again.changed);
 
     assert!(fixture.command(id, RolloutVerb::Resume).await.changed);
+    let audit = client.audit(Some(env), &Default::default()).await.unwrap();
+    for action in ["pause", "promote", "resume"] {
+        assert!(audit.items.iter().any(|record| record.action == action), "{action} is not in the audit");
+    }
     fixture.completed(id).await;
     let over = fixture.try_command(id, RolloutVerb::Pause, &[]).await.unwrap_err();
     assert_eq!(over.problem().unwrap().code, ProblemCode::RolloutRefused);
