@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use jiff::Timestamp;
+use muster_server::BlobPlace;
 use muster_store::embedded::OpenFileError;
 use muster_store::{OpenError, Store, StoreAccess};
 use thiserror::Error;
