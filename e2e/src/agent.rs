@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
-use crate::process::ChildProcess;
+use muster_testkit::wait::TIMEOUT;
+
+use crate::process::{ChildProcess, ExitResult};
 use crate::sandbox::Sandbox;
 use crate::sandbox::muster_agent;
 use crate::server::ENV;
@@ -64,6 +67,16 @@ impl<'a> SandboxNode<'a> {
 
     /// Starts an agent of the node.
     pub fn start(&self) -> ChildProcess {
+        ChildProcess::new(format!("agent of {}", self.name), &mut self.agent(&["run"]))
+    }
+
+    /// Calls `muster-agent once`, as cron does, and waits for its end.
+    pub fn once(&self, args: &[&str]) -> ExitResult {
+        let call = ChildProcess::new(format!("call of {}", self.name), &mut self.agent(&[&["once"], args].concat()));
+        call.wait_exit(TIMEOUT)
+    }
+
+    fn agent(&self, args: &[&str]) -> Command {
         let root = self.root();
         fs::create_dir_all(&root).unwrap();
         let mut text = String::new();
@@ -83,10 +96,10 @@ impl<'a> SandboxNode<'a> {
         fs::write(&config, text).unwrap();
 
         let mut command = self.sandbox.command(muster_agent());
-        command.args(["run", "--config"]).arg(&config);
+        command.args(args).arg("--config").arg(&config);
         if let Some(path) = &self.path {
             command.env("PATH", path);
         }
-        ChildProcess::new(format!("agent of {}", self.name), &mut command)
+        command
     }
 }

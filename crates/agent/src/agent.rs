@@ -19,7 +19,7 @@ use crate::identity::renewal::Renewal;
 use crate::live_log::{LiveLog, Streamer};
 use crate::process::children::{self, Children};
 use crate::process::supervised::Launcher;
-use crate::queue::state_machine::{InitialState, RunQueue, Timings};
+use crate::queue::state_machine::{FirstWork, InitialState, RunQueue, Timings};
 use crate::queue::task::{Channels, QueueTask};
 use crate::release::NodeReleases;
 use crate::release::trust::TrustStore;
@@ -75,12 +75,31 @@ async fn lock_state_dir(path: &Path) -> Result<StateDir, OpenStateDirError> {
 
 /// Runs an agent until it is cancelled.
 pub async fn run(config: &ConfigFile, cancel: CancellationToken) -> Result<(), AgentError> {
+    run_with(config, FirstWork::Run, watch::Sender::new(0), cancel).await
+}
+
+/// As [`run`], for an agent that starts with the checks. `validations` counts those that have ended.
+pub async fn run_checks(
+    config: &ConfigFile,
+    validations: watch::Sender<u64>,
+    cancel: CancellationToken,
+) -> Result<(), AgentError> {
+    run_with(config, FirstWork::Checks, validations, cancel).await
+}
+
+async fn run_with(
+    config: &ConfigFile,
+    first: FirstWork,
+    validations: watch::Sender<u64>,
+    cancel: CancellationToken,
+) -> Result<(), AgentError> {
     let servers = ServerClients::from_config(config)?;
     let state = lock_state_dir(&config.state_dir).await?;
     let servers = servers.for_agent(configured_holder(config).as_deref());
     let stored = StoredState::load(config, state.layout(), &servers)?;
     children::become_subreaper().map_err(AgentError::Subreaper)?;
-    let mut tasks = spawn(config, stored, servers, &cancel);
+    let timings = Timings { debounce: config.debounce(), retry: config.retry(), first };
+    let mut tasks = spawn(config, stored, servers, (timings, validations), &cancel);
     let ended_early = tokio::select! {
         () = cancel.cancelled() => None,
         ended = tasks.join_next() => Some(ended),
@@ -123,7 +142,13 @@ impl StoredState {
     }
 }
 
-fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cancel: &CancellationToken) -> JoinSet<()> {
+fn spawn(
+    config: &ConfigFile,
+    stored: StoredState,
+    servers: ServerClients,
+    (timings, validations): (Timings, watch::Sender<u64>),
+    cancel: &CancellationToken,
+) -> JoinSet<()> {
     let StoredState { layout, ledger, snapshot, outbox, trust, releases } = stored;
     let node = Arc::new(AgentNode::new(config, layout));
     let (inbox, messages) = mpsc::channel(INBOX);
@@ -138,7 +163,6 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
     let last_snapshot = of_run(ledger.last.as_ref().map(|last| &last.run));
     let running_snapshot = of_run(ledger.running.as_ref().map(|running| &running.run));
     let initial = InitialState { ledger, snapshot, last_snapshot, running_snapshot };
-    let timings = Timings { debounce: config.debounce(), retry: config.retry() };
     let queue = RunQueue::new(Arc::clone(&node), initial, timings);
     let (awaited, awaited_now) = watch::channel(queue.published().awaited);
 
@@ -155,6 +179,7 @@ fn spawn(config: &ConfigFile, stored: StoredState, servers: ServerClients, cance
             renewal: renewal.clone(),
             settled: settled.clone(),
             awaited,
+            validations,
         },
         service_manager: ServiceManager::from_process(),
         cancel: cancel.clone(),

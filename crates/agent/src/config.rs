@@ -10,6 +10,7 @@ use std::{fs, io};
 
 use jiff::SignedDuration;
 use muster_core::names::{EnvName, HostName, NodeName};
+use muster_core::node::agent::CallInterval;
 use muster_core::release::dir::hex;
 use muster_core::release::manifest::PublicKey;
 use muster_core::report::Facts;
@@ -83,6 +84,9 @@ pub struct ConfigFile {
     /// Delay of a run for further causes.
     #[serde(default = "debounce")]
     pub debounce: SignedDuration,
+    /// Interval at which cron starts `muster-agent once`. An agent that runs all the time ignores it.
+    #[serde(default)]
+    pub interval: Option<CallInterval>,
 }
 
 /// One server, or several.
@@ -189,6 +193,8 @@ pub struct AgentNode {
     pub boot: Option<String>,
     /// Id of this agent; see [`holder`].
     pub holder: Option<String>,
+    /// Interval at which cron starts the agent. None: it runs all the time.
+    pub every: Option<CallInterval>,
     pub root: PathBuf,
     pub puppet: PathBuf,
     /// The `puppet.conf` of the node, if it is not in the state directory.
@@ -208,6 +214,7 @@ impl AgentNode {
             certname: config.certname.clone(),
             interfaces: config.interfaces.clone(),
             holder: holder(layout.state(), boot.as_deref()),
+            every: config.interval,
             boot,
             root: config.root.clone(),
             puppet: config.puppet.clone(),

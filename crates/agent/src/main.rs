@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::filter::Targets;
@@ -26,7 +27,7 @@ const EXAMPLES: &str = r#"Examples:
   muster-agent run --config agent.toml --server http://127.0.0.1:7300 --server http://127.0.0.1:7301
   RUST_LOG=debug muster-agent run --config agent.toml
   muster-agent status -o json
-  muster-agent check && muster-agent once        # from cron, on a node without a running agent
+  muster-agent once --interval 30m               # from cron, on a node without a running agent
 
 The configuration is one TOML file:
   env = "quickstart"                       # environment of the node
@@ -41,6 +42,7 @@ The configuration is one TOML file:
   puppet = "puppet"                        # optional: the Puppet program
   retry = { first = "5s", cap = "5m" }     # optional: backoff of failed runs
   debounce = "10ms"                        # optional: delay of a run for further causes
+  interval = "30m"                         # optional: interval of `muster-agent once` in cron
 
 Signals:
   SIGTERM, SIGINT   stop the agent at once. A run in progress continues under its supervisor.
@@ -131,6 +133,12 @@ enum AgentCommand {
     Once {
         #[command(flatten)]
         config: ConfigArg,
+        /// Interval at which cron starts this command, instead of that in the configuration.
+        ///
+        /// The server counts the node as live until two intervals and a minute have passed without a call. Without an
+        /// interval the node leaves service 30 s after each call.
+        #[arg(long, value_name = "TIME")]
+        interval: Option<SignedDuration>,
     },
     /// Check whether the desired version differs from the validated one.
     #[command(after_help = PENDING_UPDATE)]
@@ -198,11 +206,12 @@ Examples:
 
 const ONCE: &str =
     "A run is due if the desired version has changed, the last run did not succeed or is still in progress, \
-lookups have changed, or an operator requests it. Without a server, the last known state counts.
+lookups have changed, or an operator requests it. If none is due, the checks of the release run again, and their result is \
+reported if it differs. Without a server, the last known state counts.
 
 Exit codes:
-  0   the node was validated, or no run was due
-  1   the run failed or could not be made, or the command was stopped by a signal; the message has
+  0   the node was validated, or nothing was due
+  1   the run or the checks failed or could not be made, or the command was stopped by a signal; the message has
       the reason. After a signal the run continues, and the next call reports its result
   2   unknown: no server answers, and no run is due by the last known state
   3   an agent is running here and makes its own runs
@@ -210,7 +219,7 @@ Exit codes:
   75  the node waits for another node
 
 Examples:
-  * * * * *  root  muster-agent once > /dev/null";
+  */30 * * * *  root  muster-agent once --interval 30m > /dev/null";
 
 const PENDING_UPDATE: &str = "Exit codes:
   0   an update is pending
@@ -299,6 +308,7 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
             if !server.is_empty() {
                 config.server = ServerUrls::Several(server);
             }
+            config.interval = None;
             block_on(run(&config))?.map(|()| ExitCode::SUCCESS)
         }
         AgentCommand::Join { args } => block_on(join::run(&args))?,
@@ -306,7 +316,13 @@ fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
             let config = config.read()?;
             block_on(status::run(&config, output == StatusFormat::Json))?
         }
-        AgentCommand::Once { config } => block_on(once::run(&config.read()?))?,
+        AgentCommand::Once { config, interval } => {
+            let mut config = config.read()?;
+            if let Some(interval) = interval {
+                config.interval = Some(interval.try_into()?);
+            }
+            block_on(once::run(&config))?
+        }
         AgentCommand::PendingUpdate { config } => {
             let config = config.read().map_err(anyhow::Error::from);
             let result = config.and_then(|config| block_on(version::pending_update(&config))?);

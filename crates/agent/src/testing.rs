@@ -57,6 +57,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
         host: None,
         certname: None,
         interfaces: NodeInterfaces::Configured([("eth0".into(), "127.0.0.1".into())].into()),
+        every: None,
         boot: None,
         holder: None,
         root: dir.path().join("root"),

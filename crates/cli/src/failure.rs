@@ -210,6 +210,7 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::RangeNotSatisfiable
         | ProblemCode::UploadsFull
         | ProblemCode::DuplicateAgent
+        | ProblemCode::IncompatibleAgent
         | ProblemCode::StoreFull => Exit::No,
         ProblemCode::Busy
         | ProblemCode::AlreadyExecuted

@@ -39,6 +39,10 @@ use crate::output::{Notes, Terminal};
 
 /// Parses the arguments, runs the command, and prints its error.
 pub fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    if words.next().as_deref() == Some(commands::complete::VERB) {
+        return commands::complete::run(&words.collect::<Vec<_>>());
+    }
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => {

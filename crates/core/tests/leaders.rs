@@ -4,15 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{Fleet, KeyChange, Node};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Role, Version};
+use muster_core::node::agent::{AgentInfo, PROTOCOL};
 use muster_core::node::decommission::begin;
 use muster_core::node::leaders::{ElectionCause, ElectionDecision, LeaderRecord, decide};
 use muster_core::node::liveness::{Link, LivenessTimeouts};
 use muster_core::node::policy::{NodePolicy, PolicyRecord};
 use muster_core::node::record::{MachinePhase, MachineRecord, NodeRecord};
+use muster_core::replica::PresenceRecord;
 use muster_core::report::Interfaces;
 use muster_core::report::record::ActiveRole;
 use muster_core::txn::{Guard, Op, Revision};
@@ -131,13 +133,24 @@ impl ElectionWorld {
         self.silent_since.remove(&node(name));
     }
 
+    /// Cron starts the agent at this interval. Its last call has just ended.
+    fn cron(&mut self, name: &str, every: SignedDuration) {
+        let agent = AgentInfo::new(Some("1.0"), PROTOCOL, every.try_into().ok());
+        let record = PresenceRecord { since: at(self.now), agent, ..PresenceRecord::default() };
+        self.apply(vec![Op::put_json(self.keys.presence(&node(name)), &record).unwrap()]);
+        self.silent_since.insert(node(name), at(self.now));
+    }
+
     fn silence(&mut self, name: &str) {
         self.silent_since.entry(node(name)).or_insert(at(self.now));
     }
 
     fn link(&self, name: &NodeName) -> Link {
         match self.silent_since.get(name) {
-            Some(since) => Link::Silent { since: *since },
+            Some(since) => {
+                let every = self.fleet.get(name).and_then(Node::call_interval);
+                Link::without_connection(*since, every, at(0), at(self.now))
+            }
             None => Link::Connected { since: at(0) },
         }
     }
@@ -170,6 +183,24 @@ fn named(name: &str, epoch: u64, because: ElectionCause) -> Option<(Option<Strin
 
 /// An hour after the start: no grace.
 const LATER: i64 = 3600;
+
+#[test]
+fn node_of_cron_leads_only_if_no_other_can() {
+    let mut world = ElectionWorld::new(LATER);
+    world.cron("db1", SignedDuration::from_mins(30));
+    world.active("db1", true);
+    assert_eq!(world.db_decision(), named("db1", 1, ElectionCause::Vacant), "it is the only active one");
+    world.connect("db2");
+    world.active("db2", true);
+    assert_eq!(world.db_decision(), named("db2", 1, ElectionCause::Vacant), "db2 is connected");
+    // A leader stays between its calls, until two of them are missing.
+    world.leader(Some("db1"), 3);
+    assert_eq!(world.db_decision(), None);
+    world.now += 3659;
+    assert_eq!(world.db_decision(), None);
+    world.now += 1;
+    assert_eq!(world.db_decision(), named("db2", 4, ElectionCause::Lost));
+}
 
 #[test]
 fn no_leader_without_connected_nodes() {
@@ -427,7 +458,7 @@ proptest! {
             for (role, (now, _)) in world.fleet.leaders() {
                 let was = before.get(role).map(|(was, _)| was);
                 let live = |name: &NodeName| match world.link(name) {
-                    Link::Connected { .. } => true,
+                    Link::Connected { .. } | Link::BetweenCalls { .. } => true,
                     Link::Silent { since } => world.now - since.as_second() < 30,
                 };
                 let can_serve = |(_, node, record): &(&NodeName, &Node, &NodeRecord)| {

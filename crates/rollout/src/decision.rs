@@ -35,17 +35,14 @@ impl DecisionInput<'_> {
         self.now.saturating_add(long.saturating_sub(known).saturating_sub(MAX_CLOCK_SKEW)).ok()
     }
 
-    /// True if the agent of a node is connected now.
+    /// True if the agent of a node is connected now, or is one of cron that is expected to call.
     pub fn is_connected(&self, node: &NodeName) -> bool {
-        matches!((self.link)(node), Link::Connected { .. })
+        (self.link)(node).is_live()
     }
 
     /// Since when a node has been disconnected, if for longer than the grace time.
     pub fn disconnected_since(&self, node: &NodeName) -> Option<Timestamp> {
-        match (self.link)(node) {
-            Link::Connected { .. } => None,
-            Link::Silent { since } => (self.now.duration_since(since) >= self.disconnect_grace).then_some(since),
-        }
+        (self.link)(node).silent_since().filter(|since| self.now.duration_since(*since) >= self.disconnect_grace)
     }
 }
 

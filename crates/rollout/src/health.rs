@@ -129,13 +129,13 @@ impl HealthRules<'_> {
 
     fn health_of(&self, grant: &DesiredRecord, at: Revision, node: &Node, link: Link, is_settled: bool) -> Health {
         let deadlines = &self.strategy.deadlines;
-        let expires = grant.expires.unwrap_or_else(|| later(grant.granted, deadlines.node));
+        // An agent of cron acts at its next call.
+        let to_validate = deadlines.node.saturating_add(node.call_allowance());
+        let to_stop_waiting = deadlines.pending.saturating_add(node.call_allowance());
+        let expires = grant.expires.unwrap_or_else(|| later(grant.granted, to_validate));
         // In a new store epoch every node is asked again, and has its full time.
-        let expires = expires.max(later(self.epoch_began, deadlines.node));
-        let silent = match link {
-            Link::Connected { .. } => None,
-            Link::Silent { since } => Some(since),
-        };
+        let expires = expires.max(later(self.epoch_began, to_validate));
+        let silent = link.silent_since();
         let moving = |deadline: Timestamp| match silent {
             _ if self.now < deadline => Health::Moving { deadline: Some(deadline) },
             Some(_) => Health::Failed { how: FailureKind::Unreachable, since: deadline },
@@ -161,7 +161,7 @@ impl HealthRules<'_> {
                 failed(FailureKind::NotConfigured, since)
             }
             ServiceState::Configured { result: ConfigureResult::Pending, .. } => {
-                let deadline = later(since, deadlines.pending);
+                let deadline = later(since, to_stop_waiting);
                 let is_late = self.now >= deadline;
                 if is_late { failed(FailureKind::PendingTooLong, deadline) } else { Health::Pending { deadline } }
             }
@@ -170,7 +170,7 @@ impl HealthRules<'_> {
             }
             // Time that it waited for other nodes does not count.
             ServiceState::Configured { result: ConfigureResult::Success, .. } if self.strategy.gate.validated => {
-                moving(expires.max(later(since, deadlines.node)))
+                moving(expires.max(later(since, to_validate)))
             }
             ServiceState::Configured { result: ConfigureResult::Success, .. } | ServiceState::Validated { .. } => {
                 self.validated(node, since, silent, is_settled)

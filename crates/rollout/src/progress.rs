@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use muster_core::fleet::Node;
 use muster_core::names::{NodeName, Role};
+use muster_core::node::agent::CallInterval;
 use muster_core::node::policy::PolicyRecord;
 use muster_core::rollout::progress::{Hold, NodeProgress, Progress, RolloutNodeState, WaveProgress};
 use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
@@ -14,7 +16,7 @@ use crate::decision::DecisionInput;
 use crate::health::{Health, grant_of};
 use crate::step::{
     AtOnceCheck, AtOnceState, BudgetTracker, IndexedPlan, NodeFacts, PlanPosition, Survey, WaveAdvance, advance_waves,
-    first_error_of,
+    first_error_of, next_call,
 };
 
 /// Single nodes that are named as reasons. The state of every node is with its wave.
@@ -166,12 +168,8 @@ impl StagedProgress<'_> {
                 let found = self.refused.binary_search_by(|(name, _)| (*name).cmp(fact.name)).ok()?;
                 self.refused.get(found).map(|(_, hold)| hold.clone())
             }
-            Health::Moving { .. }
-            | Health::Pending { .. }
-            | Health::Soaking { .. }
-            | Health::Healthy { .. }
-            | Health::Failed { .. }
-            | Health::Skipped => None,
+            Health::Moving { .. } | Health::Pending { .. } => not_due(fact.name, fact.between_calls),
+            Health::Soaking { .. } | Health::Healthy { .. } | Health::Failed { .. } | Health::Skipped => None,
         }
     }
 
@@ -230,6 +228,7 @@ impl StagedProgress<'_> {
                 | Hold::Paused { .. }
                 | Hold::Cordoned { .. }
                 | Hold::Silent { .. }
+                | Hold::NotDue { .. }
                 | Hold::Machine { .. } => {
                     if named.len() < NAMED_HOLDS {
                         named.push(hold);
@@ -255,11 +254,16 @@ impl StagedProgress<'_> {
     }
 }
 
+/// A node that waits for the next call of its agent.
+fn not_due(name: &NodeName, next_call: Option<(CallInterval, Timestamp)>) -> Option<Hold> {
+    next_call.map(|(every, due)| Hold::NotDue { node: name.clone(), every, due })
+}
+
 /// The progress of an at-once rollout.
 pub(super) fn at_once(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Progress {
     let check = AtOnceCheck::new(plan, record, input);
     let stands = |name: &NodeName, node: &Node| check.as_ref().map(|check| check.state_of(name, node));
-    let mut builder = AtOnceProgress { record, well: 0, waited_for: Vec::new(), others: Vec::new() };
+    let mut builder = AtOnceProgress { record, input, well: 0, waited_for: Vec::new(), others: Vec::new() };
     let mut waves: Vec<WaveProgress> = Vec::with_capacity(plan.plan().waves.len());
     for planned in &plan.plan().waves {
         let nodes = planned.nodes.iter().map(|planned| {
@@ -291,6 +295,7 @@ pub(super) fn at_once(plan: &IndexedPlan, record: &RolloutRecord, input: &Decisi
 /// The reasons why the rollout waits.
 struct AtOnceProgress<'a> {
     record: &'a RolloutRecord,
+    input: &'a DecisionInput<'a>,
     well: usize,
     /// The first nodes that it waits for, and the first that it does not.
     waited_for: Vec<Hold>,
@@ -300,12 +305,13 @@ struct AtOnceProgress<'a> {
 impl AtOnceProgress<'_> {
     fn node(&mut self, name: &NodeName, role: &Role, node: &Node, stands: Option<AtOnceState>) -> NodeProgress {
         let silent = |since| Some(Hold::Silent { node: name.clone(), since });
+        let waits = || not_due(name, next_call((self.input.link)(name)));
         let (state, deadline, hold) = match stands {
             // Versions that were given out later say nothing about it.
             None => (RolloutNodeState::Granted, None, None),
             Some(AtOnceState::Healthy(_)) => (RolloutNodeState::Healthy, None, None),
-            Some(AtOnceState::Moving { until }) => (RolloutNodeState::Granted, Some(until), None),
-            Some(AtOnceState::Pending { since, until }) => (RolloutNodeState::Pending { since }, Some(until), None),
+            Some(AtOnceState::Moving { until }) => (RolloutNodeState::Granted, Some(until), waits()),
+            Some(AtOnceState::Pending { since, until }) => (RolloutNodeState::Pending { since }, Some(until), waits()),
             Some(AtOnceState::Silent { since, .. } | AtOnceState::Unreachable { since }) => {
                 (RolloutNodeState::Granted, None, silent(since))
             }

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::fleet::{Fleet, KeyChange};
+use muster_core::fleet::{Fleet, KeyChange, Node};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::node::agent::{AgentInfo, PROTOCOL};
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::{PauseRecord, PauseScope};
 use muster_core::node::policy::{NodePolicy, PolicyRecord};
@@ -17,6 +18,7 @@ use muster_core::node::record::{Decommission, NodeRecord};
 use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::SignedManifest;
+use muster_core::replica::PresenceRecord;
 use muster_core::report::reason::RunReason;
 use muster_core::report::record::{LastRun, ObservedRecord, StatusLeaf};
 use muster_core::report::{Cause, Counts, Outcome, ResourceError, RunResult, Verdict};
@@ -131,7 +133,10 @@ impl FakeFleet {
     /// Calls a function with the current decision input.
     pub fn with_input<R>(&self, read: impl FnOnce(&DecisionInput<'_>) -> R) -> R {
         let link = |node: &NodeName| match self.silent.get(node) {
-            Some(since) => Link::Silent { since: *since },
+            Some(since) => {
+                let every = self.fleet.get(node).and_then(Node::call_interval);
+                Link::without_connection(*since, every, *since, self.now)
+            }
             None => Link::Connected { since: Timestamp::UNIX_EPOCH },
         };
         let observed_for = |_: Revision| self.known_since.map(|since| self.now.duration_since(since));
@@ -210,6 +215,14 @@ impl FakeFleet {
     /// The agent disconnected this long ago.
     pub fn silent(&mut self, name: &str, ago: SignedDuration) {
         self.silent.insert(node(name), self.now - ago);
+    }
+
+    /// Cron starts the agent at this interval. Its last call has just ended.
+    pub fn cron(&mut self, name: &str, every: SignedDuration) {
+        let agent = AgentInfo::new(Some("1.0"), PROTOCOL, every.try_into().ok());
+        let record = PresenceRecord { since: self.now, agent, ..PresenceRecord::default() };
+        self.put_json(self.keys.presence(&node(name)), &record);
+        self.silent(name, SignedDuration::ZERO);
     }
 
     pub fn connected(&mut self, name: &str) {

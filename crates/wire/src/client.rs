@@ -34,7 +34,7 @@ use crate::operator::{
 use crate::problem::Problem;
 use crate::runs::FailureList;
 use crate::sse::{DecodeError, Decoder};
-use crate::sync::{AGENT_HOLDER, AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
+use crate::sync::{AGENT_HOLDER, AGENT_PROTOCOL, AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
 use crate::token::Token;
 
 pub use data::{DataQuery, DatumPrecondition};
@@ -111,6 +111,8 @@ pub struct Client {
     min_revision: Option<Revision>,
     /// Id of the agent that uses the client.
     holder: Option<String>,
+    /// Protocol of the agent that uses the client.
+    protocol: Option<u32>,
 }
 
 impl Client {
@@ -151,7 +153,7 @@ impl Client {
         };
         let http = http.default_headers(token.as_ref().map(authorization).unwrap_or_default()).build();
         let http = http.map_err(|source| ClientError::Unreachable { base: base.clone(), source })?;
-        Ok(Self { http, base, origin, min_revision: None, holder: None })
+        Ok(Self { http, base, origin, min_revision: None, holder: None, protocol: None })
     }
 
     /// Requires responses that are at least as new as a revision.
@@ -165,6 +167,13 @@ impl Client {
     #[must_use]
     pub fn for_agent(mut self, holder: Option<String>) -> Self {
         self.holder = holder;
+        self
+    }
+
+    /// Sends the protocol of an agent with each request.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: u32) -> Self {
+        self.protocol = Some(protocol);
         self
     }
 
@@ -398,6 +407,10 @@ impl Client {
         let request = match &self.holder {
             None => request,
             Some(holder) => request.header(AGENT_HOLDER, holder),
+        };
+        let request = match self.protocol {
+            None => request,
+            Some(protocol) => request.header(AGENT_PROTOCOL, protocol),
         };
         match self.min_revision {
             None => request,

@@ -8,6 +8,7 @@ use muster_core::fleet::DestroyRecord;
 use muster_core::lookup::published::Publication;
 use muster_core::lookup::services::{Service, ServiceOffer};
 use muster_core::names::{EnvName, HostName, NodeName, Role, RunId, ServiceName, Version};
+use muster_core::node::agent::AgentInfo;
 use muster_core::node::evidence::NotCounted;
 use muster_core::node::liveness::{Link, SilentDomain};
 use muster_core::node::pause::NodePause;
@@ -186,6 +187,9 @@ pub struct NodeRow {
     pub reason: Option<Reason>,
     /// True if it is in `active_roles`.
     pub active: bool,
+    /// Version, protocol and interval of its agent. None before it connected, or for an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentInfo>,
     pub link: Link,
     /// Pause that applies to it, whether or not a run is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -127,6 +127,8 @@ pub enum ProblemCode {
     Busy,
     /// Another agent with the same node name is connected. Only one agent may have it.
     DuplicateAgent,
+    /// Agent and server are too many versions apart. The older one has to be upgraded.
+    IncompatibleAgent,
     /// Files of a design revision are missing or damaged on the server.
     DesignUnreadable,
     /// The view has not reached the required revision. A response could be stale.
@@ -140,7 +142,7 @@ pub enum ProblemCode {
 
 impl ProblemCode {
     /// All codes.
-    pub const ALL: [ProblemCode; 50] = [
+    pub const ALL: [ProblemCode; 51] = [
         ProblemCode::InvalidRequest,
         ProblemCode::InvalidFilter,
         ProblemCode::Unauthenticated,
@@ -186,6 +188,7 @@ impl ProblemCode {
         ProblemCode::RangeNotSatisfiable,
         ProblemCode::Busy,
         ProblemCode::DuplicateAgent,
+        ProblemCode::IncompatibleAgent,
         ProblemCode::DesignUnreadable,
         ProblemCode::CannotTell,
         ProblemCode::StoreUnavailable,
@@ -227,7 +230,8 @@ impl ProblemCode {
             | ProblemCode::RemovesAll
             | ProblemCode::UntrustsCurrent
             | ProblemCode::OlderRelease
-            | ProblemCode::DuplicateAgent => 409,
+            | ProblemCode::DuplicateAgent
+            | ProblemCode::IncompatibleAgent => 409,
             ProblemCode::NotAsExpected => 412,
             ProblemCode::TooLarge => 413,
             ProblemCode::RangeNotSatisfiable => 416,
@@ -283,6 +287,7 @@ impl ProblemCode {
             ProblemCode::ReleaseUnreadable => "The release cannot be read",
             ProblemCode::UploadsFull => "Too many bundles are not registered",
             ProblemCode::RangeNotSatisfiable => "The range begins behind the end",
+            ProblemCode::IncompatibleAgent => "Agent and server are too many versions apart",
             ProblemCode::DuplicateAgent => "Another agent with this node name is connected",
             ProblemCode::Busy => "The server is busy",
             ProblemCode::DesignUnreadable => "The design cannot be read",

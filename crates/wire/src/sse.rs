@@ -61,6 +61,8 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
         #[serde(default)]
         host_name: Option<HostName>,
         now: Timestamp,
+        #[serde(default)]
+        protocol: Option<u32>,
     }
     #[derive(Deserialize)]
     struct Pause {
@@ -77,8 +79,8 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
     }
     let event = match name {
         "hello" => {
-            let Hello { incarnation, role, host_name, now } = serde_json::from_str(data)?;
-            SyncEvent::Hello { incarnation, role, host_name, now }
+            let Hello { incarnation, role, host_name, now, protocol } = serde_json::from_str(data)?;
+            SyncEvent::Hello { incarnation, role, host_name, now, protocol }
         }
         "desired" => SyncEvent::Desired(serde_json::from_str(data)?),
         "snapshot" => {
@@ -185,6 +187,7 @@ mod tests {
                 role: Role::new("web").unwrap(),
                 host_name: Some(HostName::new("web01.example.org").unwrap()),
                 now: Timestamp::UNIX_EPOCH,
+                protocol: Some(2),
             },
             SyncEvent::Desired(DesiredState {
                 generation: Generation { epoch: 1, number: 2 },

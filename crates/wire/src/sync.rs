@@ -6,6 +6,7 @@ use muster_core::fleet::Fleet;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{HostName, NodeName, Role, Version};
+use muster_core::node::agent::{AgentInfo, CallInterval, FIRST_PROTOCOL};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::release::manifest::{KeyId, SignedManifest, SignedTrust};
@@ -16,6 +17,8 @@ use utoipa::ToSchema;
 
 /// Header of an agent's other requests: the same id as [`SyncOpen::holder`].
 pub const AGENT_HOLDER: &str = "muster-agent-holder";
+/// Header of an agent's requests: the protocol that it speaks.
+pub const AGENT_PROTOCOL: &str = "muster-agent-protocol";
 
 /// First message of an agent: what the server needs to send only news.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -59,6 +62,22 @@ pub struct SyncOpen {
     /// name is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
+    /// Protocol of the agent. None for an older agent, which speaks protocol 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u32>,
+    /// Version of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Interval at which cron starts the agent. None: it runs all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<CallInterval>,
+}
+
+impl SyncOpen {
+    /// What the agent says of itself. None for an older agent.
+    pub fn agent(&self) -> Option<AgentInfo> {
+        AgentInfo::new(self.version.as_deref(), self.protocol.unwrap_or(FIRST_PROTOCOL), self.every)
+    }
 }
 
 /// Event for an agent. On the stream, its name is the `event:` and the rest the `data:`.
@@ -75,6 +94,9 @@ pub enum SyncEvent {
         /// Time of the server. The agent computes its clock offset from it.
         #[schema(value_type = String, format = DateTime)]
         now: Timestamp,
+        /// Protocol of the server. None for an older server, which speaks protocol 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        protocol: Option<u32>,
     },
     Desired(DesiredState),
     /// New snapshot: a value that the last run looked up has changed, the desired version has changed, or the agent has
@@ -177,6 +199,9 @@ pub struct DesiredResponse {
     /// Time of the server.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
+    /// Protocol of the server. None for an older server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u32>,
 }
 
 /// Result of a report.

@@ -7,6 +7,7 @@
 
 mod agent_faults;
 mod applier_faults;
+mod cron;
 mod data_and_publications;
 mod drift;
 mod growing;

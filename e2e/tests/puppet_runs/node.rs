@@ -65,6 +65,7 @@ impl TestNode {
             host: None,
             certname: None,
             interfaces: NodeInterfaces::Configured([("eth0".into(), "127.77.0.9".into())].into()),
+            every: None,
             boot: None,
             holder: None,
             root: directory.path().join("root"),

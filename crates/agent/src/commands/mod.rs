@@ -23,6 +23,7 @@ use crate::state::directory::Layout;
 use crate::state::ledger::Ledger;
 use crate::state::outbox::Outbox;
 use crate::sync::error_chain;
+use crate::sync::handshake::incompatible;
 use crate::sync::servers::ServerClients;
 
 /// Exit codes, which are a contract with scripts. The help of each subcommand lists its own.
@@ -51,7 +52,10 @@ pub(super) async fn request_desired(config: &ConfigFile) -> Result<DesiredRespon
     let mut why = String::new();
     for client in servers.all() {
         match timeout(ANSWER_TIMEOUT, client.desired(&config.env, &config.node)).await {
-            Ok(Ok(response)) => return Ok(response),
+            Ok(Ok(response)) => match incompatible(response.protocol) {
+                None => return Ok(response),
+                Some(protocols) => why = format!("the server at {}: {protocols}; {}", client.base(), protocols.hint()),
+            },
             Ok(Err(error)) => why = error_chain(&error),
             Err(_) => why = format!("the server at {} does not answer", client.base()),
         }

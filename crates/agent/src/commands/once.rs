@@ -1,14 +1,15 @@
-//! `muster-agent once`: makes the run that is due, reports, and exits. For cron.
+//! `muster-agent once`: makes the run that is due, or runs the checks again, reports, and exits. For cron.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use muster_wire::sync::{DesiredResponse, SyncEvent};
+use muster_wire::sync::{DesiredResponse, SyncEvent, SyncOpen};
 
 use crate::commands::check::last_known_pause;
 use crate::commands::{
@@ -17,7 +18,7 @@ use crate::commands::{
 use crate::config::{ConfigFile, configured_holder};
 use crate::state::directory::Layout;
 use crate::state::ledger::{self, Ledger, LedgerRunEnd};
-use crate::sync::handshake::SyncState;
+use crate::sync::handshake::{SyncState, introduce};
 use crate::sync::servers::ServerClients;
 use crate::{agent, clock};
 
@@ -41,16 +42,17 @@ pub async fn run(config: &ConfigFile) -> anyhow::Result<ExitCode> {
     let due = is_due(ledger, desired.as_ref().ok(), known.unsent_reports)
         || (desired.is_ok() && has_news(config, ledger).await?);
     if !due {
-        return Ok(match &desired {
+        return match &desired {
+            Ok(_) if ledger.is_some_and(|ledger| ledger.applied.is_some()) => validate_again(config).await,
             Ok(_) => {
                 print_line(format_args!("nothing to do"));
-                ExitCode::from(SUCCESS)
+                Ok(ExitCode::from(SUCCESS))
             }
             Err(why) => {
                 print_line(format_args!("unknown whether a run is due: {why}"));
-                ExitCode::from(UNKNOWN)
+                Ok(ExitCode::from(UNKNOWN))
             }
-        });
+        };
     }
     let pause = match &desired {
         Ok(answer) => answer.pause.as_ref(),
@@ -83,8 +85,8 @@ async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Resul
     let Some(ledger) = ledger else { return Ok(false) };
     let snapshot = ledger::load_snapshot(&Layout::at(&config.state_dir))?;
     let servers = ServerClients::from_config(config)?;
-    let mut open = SyncState::new(ledger, snapshot.as_ref()).open_message(Default::default(), None, false);
-    open.holder = configured_holder(config);
+    let open = SyncState::new(ledger, snapshot.as_ref()).open_message(Default::default(), None, false);
+    let open = introduce(SyncOpen { holder: configured_holder(config), ..open }, config.interval);
     for client in servers.all() {
         let Ok(Ok(mut stream)) = timeout(FIRST_EVENT_TIMEOUT, client.sync(&config.env, &config.node, &open)).await
         else {
@@ -165,6 +167,57 @@ async fn make_run(config: &ConfigFile, before: Option<&Ledger>, reachable: bool)
         }
         None => {
             print_line(format_args!("a run was due and did not start in time"));
+            ExitCode::from(UNKNOWN)
+        }
+    })
+}
+
+/// Runs the checks of the applied release. Their result is reported if it differs from the last one.
+async fn validate_again(config: &ConfigFile) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    let cancel = CancellationToken::new();
+    let (validations, mut ended) = watch::channel(0);
+    let agent = agent::run_checks(config, validations, cancel.clone());
+    tokio::pin!(agent);
+    let until = Instant::now() + RUN_TIMEOUT;
+    loop {
+        tokio::select! {
+            ended = &mut agent => {
+                ended?;
+                anyhow::bail!("the agent ended before it ran the checks");
+            }
+            _ = terminate.recv() => return stop_on_signal(&cancel, agent).await,
+            _ = interrupt.recv() => return stop_on_signal(&cancel, agent).await,
+            () = tokio::time::sleep(POLL) => {}
+        }
+        // News may have started a run meanwhile. Its own deadline limits it.
+        let Ok(known) = LocalState::read(config) else { continue };
+        let is_idle = known.ledger.as_ref().is_none_or(|ledger| ledger.running.is_none());
+        let is_reported = *ended.borrow_and_update() > 0 && known.unsent_reports == 0;
+        if is_idle && (is_reported || Instant::now() >= until) {
+            break;
+        }
+    }
+    let is_validated = *ended.borrow() > 0;
+    cancel.cancel();
+    agent.await?;
+    let last = LocalState::read(config)?.ledger.and_then(|ledger| ledger.last);
+    Ok(match last.map(|last| last.end) {
+        Some(LedgerRunEnd::Validated) if is_validated => {
+            print_line(format_args!("no run was due; the node was validated again"));
+            ExitCode::from(SUCCESS)
+        }
+        Some(LedgerRunEnd::Failed) => {
+            print_line(format_args!("the node is not healthy any more; see its report"));
+            ExitCode::from(FAILURE)
+        }
+        Some(LedgerRunEnd::Pending) => {
+            print_line(format_args!("the node waits for other nodes"));
+            ExitCode::from(PENDING)
+        }
+        Some(LedgerRunEnd::Validated) | None => {
+            print_line(format_args!("the checks did not end in time"));
             ExitCode::from(UNKNOWN)
         }
     })

@@ -20,8 +20,8 @@ impl RunQueue {
             event,
             QueueEvent::RunRequested(_) | QueueEvent::PreviewRequested(_) | QueueEvent::RolledBack { .. }
         );
-        let Timings { debounce, retry } = self.timings;
-        let timings = DecisionTimings { debounce, retry, chance: now.chance, phase: self.phase };
+        let Timings { debounce, retry, first } = self.timings;
+        let timings = DecisionTimings { debounce, retry, chance: now.chance, phase: self.phase, first };
         let (schedule, action) = decide(self.schedule.clone(), self.view(), event, now.instant, timings);
         self.schedule = schedule;
         let waits_in_pause = self.paused.is_some() && self.ledger.waiting != self.schedule.waiting;

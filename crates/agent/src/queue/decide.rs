@@ -13,6 +13,7 @@ use muster_wire::sync::DesiredState;
 use crate::backoff::RetryBackoff;
 use crate::queue::hooks::{self, HookTrigger};
 use crate::queue::schedule::{LedgerView, PendingRetry, Schedule, merge};
+use crate::queue::state_machine::FirstWork;
 use crate::state::ledger::{LedgerRunEnd, RunPhase, Work};
 
 /// Time that the first run waits for a hello. The desired state in the ledger may be outdated, and a run of it would be
@@ -82,6 +83,7 @@ pub struct DecisionTimings {
     pub chance: f64,
     /// Position of the node's timed runs within their interval, from 0 up to 1.
     pub phase: f64,
+    pub first: FirstWork,
 }
 
 /// Decides on an event. Returns the new schedule and the action.
@@ -97,6 +99,9 @@ pub fn decide(
         QueueEvent::Started { adopted, waiting, previews } => {
             schedule.begin = Some(now);
             started(&mut schedule, view, adopted, waiting, previews, now + FIRST_HELLO_TIMEOUT);
+            if timings.first == FirstWork::Checks {
+                schedule.waiting.retain(|cause| *cause != Cause::AgentStarted);
+            }
             QueueAction::Wait
         }
         QueueEvent::AdoptionEnded { causes } => {
@@ -111,7 +116,7 @@ pub fn decide(
                 schedule.add(cause, soon);
             }
             schedule.hasten(soon);
-            if new_incarnation {
+            if new_incarnation || timings.first == FirstWork::Checks {
                 schedule.hasten_validation(soon);
             }
             schedule.preview_due = schedule.preview_due.map(|due| due.min(soon));

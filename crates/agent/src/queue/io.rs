@@ -144,4 +144,6 @@ pub struct QueueStatus {
     pub activity: Activity,
     /// The generation that waits for a server to accept one of its reports; see [`super::auto_rollback`].
     pub awaited: Option<Generation>,
+    /// Validations since the start, if the agent has started with one.
+    pub validations: u64,
 }

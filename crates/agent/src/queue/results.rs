@@ -11,7 +11,7 @@ use crate::queue::decide::QueueEvent;
 use crate::queue::hooks;
 use crate::queue::io::Effect;
 use crate::queue::schedule::merge;
-use crate::queue::state_machine::RunQueue;
+use crate::queue::state_machine::{FirstWork, RunQueue};
 use crate::report::unsent::UnsentReport;
 use crate::run::WorkOrder;
 use crate::state::ledger::{
@@ -151,6 +151,7 @@ impl RunQueue {
     /// something.
     pub(super) fn validated(&mut self, report: Option<UnsentReport>) {
         self.running_snapshot = None;
+        self.validations += u64::from(self.timings.first == FirstWork::Checks);
         let failed_version =
             self.ledger.last.as_ref().and_then(|last| failed_version(last, self.ledger.desired.as_ref()));
         let lost = self.ledger.last.as_ref().is_some_and(|last| last.lost);

@@ -41,6 +41,17 @@ pub struct Timings {
     pub debounce: Duration,
     /// Backoff of failed runs.
     pub retry: RetryBackoff,
+    pub first: FirstWork,
+}
+
+/// Work of an agent that starts and finds none in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirstWork {
+    /// A run, which includes the checks.
+    #[default]
+    Run,
+    /// The checks of the applied release, as soon as a server is connected. A run follows only for another cause.
+    Checks,
 }
 
 /// The queue of one agent. See [the module](super) for how it is driven.
@@ -63,6 +74,8 @@ pub struct RunQueue {
     pub(super) paused: Option<PausedUntil>,
     /// The server refuses this agent as the second one of its node. It starts nothing that changes the node.
     pub(super) duplicate: bool,
+    /// Validations between runs since the start, counted for an agent that starts with one.
+    pub(super) validations: u64,
     /// Deadline for a server to accept a report of an unconfirmed release.
     pub(super) confirm_by: Option<Instant>,
     pub(super) published: QueueStatus,
@@ -88,6 +101,7 @@ impl RunQueue {
             adopted: false,
             paused: None,
             duplicate: false,
+            validations: 0,
             confirm_by: None,
             published,
             effects: Vec::new(),
@@ -366,7 +380,8 @@ impl RunQueue {
         {
             activity = self.published.activity.clone();
         }
-        let status = QueueStatus { sync_state, activity, awaited: awaited(&self.ledger) };
+        let (awaited, validations) = (awaited(&self.ledger), self.validations);
+        let status = QueueStatus { sync_state, activity, awaited, validations };
         if self.published != status {
             self.published = status.clone();
             self.effects.push(Effect::Publish(Box::new(status)));

@@ -61,6 +61,8 @@ pub struct Channels {
     pub settled: watch::Sender<bool>,
     /// See [`QueueStatus::awaited`](crate::queue::io::QueueStatus).
     pub awaited: watch::Sender<Option<Generation>>,
+    /// See [`QueueStatus::validations`](crate::queue::io::QueueStatus).
+    pub validations: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -161,6 +163,7 @@ impl QueueTask {
                 }
                 Effect::Publish(status) => {
                     self.channels.awaited.send_replace(status.awaited);
+                    self.channels.validations.send_replace(status.validations);
                     let (sync_state, activity) = (status.sync_state, status.activity);
                     self.channels
                         .sync_state

@@ -166,6 +166,7 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::UploadsFull
         | ProblemCode::Busy
         | ProblemCode::DuplicateAgent
+        | ProblemCode::IncompatibleAgent
         | ProblemCode::NotFound
         | ProblemCode::MethodNotAllowed
         | ProblemCode::IdempotencyKeyReused

@@ -4,6 +4,7 @@ use tokio::sync::watch;
 
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::lookup::{Lookups, Tag};
+use muster_core::node::agent::{CallInterval, FIRST_PROTOCOL, IncompatibleProtocol, PROTOCOL, is_compatible};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
 use muster_core::txn::Generation;
@@ -43,6 +44,18 @@ impl SyncState {
         let open = SyncOpen { incarnation, generation, lookups, has_snapshot, snapshot, ..SyncOpen::default() };
         SyncOpen { pause, asked: run_request, activity, boot, away, ..open }
     }
+}
+
+/// Adds to an opening message what the agent says of itself. `every`: the interval at which cron starts it.
+pub fn introduce(open: SyncOpen, every: Option<CallInterval>) -> SyncOpen {
+    let (protocol, version) = (Some(PROTOCOL), Some(env!("CARGO_PKG_VERSION").to_owned()));
+    SyncOpen { protocol, version, every, ..open }
+}
+
+/// The problem with the protocol of a server. None if this agent supports it.
+pub fn incompatible(server: Option<u32>) -> Option<IncompatibleProtocol> {
+    let server = server.unwrap_or(FIRST_PROTOCOL);
+    (!is_compatible(server)).then_some(IncompatibleProtocol { agent: PROTOCOL, server })
 }
 
 /// Request for a new incarnation while the agent runs.

@@ -26,7 +26,7 @@ use crate::queue::task::QueueMessage;
 use crate::release::trust::TrustStore;
 use crate::report::activity::is_busy;
 use crate::sync::failover::Failover;
-use crate::sync::handshake::{RenewalRequests, SyncState};
+use crate::sync::handshake::{RenewalRequests, SyncState, incompatible, introduce};
 use crate::sync::servers::ServerClients;
 
 /// Interval of the server's pings.
@@ -175,6 +175,7 @@ impl Sync {
         open.trust = self.trust.serial();
         open.trusted = self.trust.keys().iter().map(PublicKey::id).collect();
         open.holder.clone_from(&self.node.holder);
+        let mut open = introduce(open, self.node.every);
         let renewed = self.renewal.is_requested();
         if renewed {
             open.incarnation = None;
@@ -207,7 +208,10 @@ impl Sync {
                 }
             };
             let input = match event {
-                SyncEvent::Hello { incarnation, role, host_name, now } => {
+                SyncEvent::Hello { incarnation, role, host_name, now, protocol } => {
+                    if let Some(protocols) = incompatible(protocol) {
+                        return StreamEnd::Refused(format!("{protocols}: {}", protocols.hint()));
+                    }
                     let renewed = renewed && !connected;
                     if !connected {
                         tracing::info!(server = client.base(), "connected");

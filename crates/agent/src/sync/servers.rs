@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use muster_core::names::{EnvName, NodeName};
+use muster_core::node::agent::PROTOCOL;
 use muster_wire::client::{Client, ClientError, Credentials};
 use muster_wire::token::{ReadTokenError, Token};
 
@@ -60,8 +61,10 @@ impl ServerClients {
         urls: &[String],
         credentials: &Credentials,
     ) -> Result<Self, ClientError> {
-        let clients =
-            urls.iter().map(|url| Client::with_credentials(url, credentials)).collect::<Result<Vec<_>, _>>()?;
+        let clients = urls
+            .iter()
+            .map(|url| Ok(Client::with_credentials(url, credentials)?.with_protocol(PROTOCOL)))
+            .collect::<Result<Vec<_>, ClientError>>()?;
         let clients = order(env, node, clients, Client::base).into();
         Ok(Self { clients, current: Arc::default(), unanswered: watch::Sender::new(None), identity: None })
     }

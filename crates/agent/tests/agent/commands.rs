@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_wire::sync::{DesiredState, SyncEvent};
 
-use crate::fake_server::FakeServer;
+use crate::fake_server::{AgentRequest, FakeServer};
 use crate::fixture::{AgentFixture, first_events, with_dbs};
 
 const RUNS: &str = "echo x >> $MUSTER_ROOT/ran; exit 0";
@@ -113,6 +113,69 @@ async fn check_succeeds_only_if_the_node_may_run() {
 }
 
 #[tokio::test]
+async fn once_validates_again_and_says_its_interval() {
+    let mut server = FakeServer::start().await;
+    let fixture = AgentFixture::new(server.address);
+    fixture.release("v1", "touch $MUSTER_ROOT/well; exit 0", "validate: [{name: well, exec: check}]\n");
+    fixture.executable("v1", "check", "echo x >> $MUSTER_ROOT/checks; test -e $MUSTER_ROOT/well");
+    let desired = fixture.desired("v1", 1);
+    server.set_first_events(first_events(&desired, with_dbs(1, &[])));
+    assert_eq!(agent(&fixture, &["once", "--interval", "30m"]).await.0, 0);
+    let opened = |requests: Vec<AgentRequest>| {
+        let opens = requests.into_iter().filter_map(|request| match request {
+            AgentRequest::Open(open) => Some((open.every.map(|every| every.to_string()), open.protocol)),
+            AgentRequest::Report(_) | AgentRequest::Activity(_) => None,
+        });
+        opens.collect::<Vec<_>>()
+    };
+    assert_eq!(opened(server.queued_requests()), [(Some("30m".to_owned()), Some(2))]);
+
+    server.set_first_events(vec![first_events(&desired, with_dbs(1, &[])).remove(0)]);
+    server.set_desired(desired);
+    let root = fixture.path().join("root");
+    let checks = || fs::read_to_string(root.join("checks")).unwrap().lines().count();
+    let before = checks();
+    let (code, said) = agent(&fixture, &["once", "--interval", "30m"]).await;
+    assert_eq!((code, said.as_str(), checks()), (0, "no run was due; the node was validated again\n", before + 1));
+    let reports = |requests: Vec<AgentRequest>| {
+        requests.iter().filter(|request| matches!(request, AgentRequest::Report(_))).count()
+    };
+    assert_eq!(reports(server.queued_requests()), 0, "the same result is not reported again");
+
+    fs::remove_file(root.join("well")).unwrap();
+    let (code, said) = agent(&fixture, &["once", "--interval", "30m"]).await;
+    assert_eq!((code, said.as_str()), (1, "the node is not healthy any more; see its report\n"));
+    assert_eq!(reports(server.queued_requests()), 1);
+    // The failure makes a run due.
+    assert_eq!(agent(&fixture, &["once", "--interval", "30m"]).await, (0, "the node was validated\n".to_owned()));
+    let (code, said) = agent(&fixture, &["once", "--interval", "0s"]).await;
+    assert!(code == 1 && said.contains("between 1 second and 7 days"), "{code} {said}");
+}
+
+#[tokio::test]
+async fn server_of_a_distant_version_is_named() {
+    let mut server = FakeServer::start().await;
+    let (fixture, desired) = configured(&mut server).await;
+    let with_protocol = |number| {
+        let mut events = first_events(&desired, with_dbs(1, &[]));
+        let SyncEvent::Hello { protocol, .. } = &mut events[0] else { unreachable!() };
+        *protocol = number;
+        events
+    };
+    for near in [None, Some(1), Some(2), Some(3)] {
+        server.set_first_events(with_protocol(near));
+        let (_, said) = agent(&fixture, &["status"]).await;
+        assert!(said.contains("server      answers"), "{near:?} {said}");
+    }
+    server.set_first_events(with_protocol(Some(4)));
+    let (code, said) = agent(&fixture, &["status"]).await;
+    let expected = "the agent speaks protocol 2 and the server 4; they may differ by 1; upgrade the agent";
+    assert!(code == 0 && said.contains(expected), "{code} {said}");
+    // It runs nothing for such a server.
+    assert_eq!(agent(&fixture, &["once"]).await.0, 2);
+}
+
+#[tokio::test]
 async fn once_makes_only_a_run_that_is_due() {
     let mut server = FakeServer::start().await;
     let (fixture, desired) = configured(&mut server).await;
@@ -122,7 +185,7 @@ async fn once_makes_only_a_run_that_is_due() {
     server.set_first_events(vec![first_events(&desired, with_dbs(1, &[])).remove(0)]);
     server.set_desired(desired);
     let (code, said) = agent(&fixture, &["once"]).await;
-    assert_eq!((code, said.as_str(), runs(&root)), (0, "nothing to do\n", 1));
+    assert_eq!((code, said.as_str(), runs(&root)), (0, "no run was due; the node was validated again\n", 1));
 
     fixture.release("v2", "exit 1", "");
     server.set_first_events(first_events(&fixture.desired("v2", 2), with_dbs(1, &[])));

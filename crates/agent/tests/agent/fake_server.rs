@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, RunId};
+use muster_core::node::agent::PROTOCOL;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_core::report::record::{ObservedRecord, RunHistory};
@@ -108,6 +109,7 @@ impl FakeServer {
             role: Role::new("web").unwrap(),
             host_name: None,
             now: jiff::Timestamp::UNIX_EPOCH,
+            protocol: Some(PROTOCOL),
         };
         let shared = Arc::new(FakeServerState {
             requests,
@@ -346,13 +348,14 @@ async fn desired(State(shared): State<Arc<FakeServerState>>) -> Response {
         std::future::pending::<()>().await;
     }
     let known = shared.desired.lock().unwrap().clone();
-    let mut response = DesiredResponse { desired: known, pause: None, now: jiff::Timestamp::UNIX_EPOCH };
+    let mut response =
+        DesiredResponse { desired: known, pause: None, now: jiff::Timestamp::UNIX_EPOCH, protocol: None };
     for event in shared.first_events.lock().unwrap().iter() {
         match event {
             SyncEvent::Desired(desired) => response.desired = Some(desired.clone()),
             SyncEvent::Pause { pause } => response.pause = pause.clone(),
-            SyncEvent::Hello { .. }
-            | SyncEvent::Snapshot { .. }
+            SyncEvent::Hello { protocol, .. } => response.protocol = *protocol,
+            SyncEvent::Snapshot { .. }
             | SyncEvent::Run(_)
             | SyncEvent::Trust { .. }
             | SyncEvent::Ping

@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{NodeName, Role};
+use muster_core::node::agent::PROTOCOL;
 use muster_core::report::Interfaces;
 use muster_core::txn::Generation;
 use muster_core::txn::Revision;
@@ -194,6 +195,7 @@ pub(crate) fn first_events(desired: &DesiredState, snapshot: Snapshot) -> Vec<Sy
         role: Role::new("web").unwrap(),
         host_name: None,
         now: Timestamp::UNIX_EPOCH,
+        protocol: Some(PROTOCOL),
     };
     vec![hello, SyncEvent::Desired(desired.clone()), news(snapshot)]
 }

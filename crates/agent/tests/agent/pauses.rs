@@ -103,6 +103,8 @@ async fn pause_ends_by_the_time_of_the_server() {
             role: Role::new("web").unwrap(),
             host_name: None,
             now: until - SignedDuration::from_millis(1500),
+            // A server of the first protocol.
+            protocol: None,
         };
         server.send(hello).await;
         let configured = server.report().await;

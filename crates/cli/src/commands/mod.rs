@@ -5,6 +5,7 @@ mod backup;
 mod ca;
 mod cert;
 mod check;
+pub(crate) mod complete;
 mod completions;
 mod data;
 pub(crate) mod design;

@@ -14,7 +14,10 @@ use jiff::Timestamp;
 pub use findings::render_finding;
 pub use notes::{LiveLines, Notes};
 pub use out::{Out, stdout_unless_terminal};
-pub use table::{NONE, Table, causes_and_reason, node_table, not_counted_text, reason_text, run_result, version_cell};
+pub use table::{
+    NONE, Table, causes_and_reason, node_list_table, node_table, not_counted_text, reason_text, run_result,
+    version_cell,
+};
 pub use text::{age, count, duration, size, unchecked_warning, value};
 
 use crate::args::{Color, Globals};

@@ -5,6 +5,7 @@ use comfy_table::{ColumnConstraint, ContentArrangement, presets};
 use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::node::evidence::NotCounted;
+use muster_core::node::liveness::Link;
 use muster_core::node::status::{NodeState, Reason};
 use muster_core::report::record::PastRun;
 use muster_core::report::{Cause, Outcome, Verdict};
@@ -194,6 +195,15 @@ pub(crate) fn style(word: &str) -> Option<Style> {
 
 /// Nodes with state, version and reason, and with their host names if one of them is not made from the name of its node.
 pub fn node_table(rows: &[NodeRow], now: Timestamp) -> Table {
+    node_rows(rows, now, false)
+}
+
+/// As [`node_table`], with the agents of the nodes.
+pub fn node_list_table(rows: &[NodeRow], now: Timestamp) -> Table {
+    node_rows(rows, now, rows.iter().any(|row| row.agent.is_some()))
+}
+
+fn node_rows(rows: &[NodeRow], now: Timestamp, with_agents: bool) -> Table {
     // A server of an older version sends none.
     let with_hosts = rows.iter().any(|row| !row.host.is_empty() && row.host != row.node.host());
     let with_policies = rows.iter().any(|row| row.policy.is_some());
@@ -204,6 +214,7 @@ pub fn node_table(rows: &[NodeRow], now: Timestamp) -> Table {
         ("FOR", true),
         ("VERSION", true),
         ("POLICY", with_policies),
+        ("AGENT", with_agents),
         ("WHY", true),
     ];
     let headings: Vec<&str> = all.iter().filter(|(_, shown)| *shown).map(|(heading, _)| *heading).collect();
@@ -215,10 +226,22 @@ pub fn node_table(rows: &[NodeRow], now: Timestamp) -> Table {
         let version = version_cell(row.running.as_ref());
         let why = row.reason.as_ref().map(|reason| reason_text(reason, now)).unwrap_or_default();
         let policy = row.policy.as_ref().map_or(NONE, |record| record.policy.word()).to_owned();
-        let cells = [node, row.host.clone(), state, since, version, policy, why];
+        let cells = [node, row.host.clone(), state, since, version, policy, agent_cell(row, now), why];
         table.add(cells.into_iter().zip(all).filter(|(_, (_, shown))| *shown).map(|(cell, _)| cell));
     }
     table
+}
+
+/// "0.2.0", "0.2.0 cron every 30m, next by 12:30:00"
+fn agent_cell(row: &NodeRow, now: Timestamp) -> String {
+    let Some(agent) = &row.agent else { return NONE.to_owned() };
+    let Some(every) = agent.every else { return agent.version.clone() };
+    let next = match row.link {
+        Link::BetweenCalls { due, .. } if due > now => format!(", next by {}", due.strftime("%T")),
+        Link::BetweenCalls { .. } => ", late".to_owned(),
+        Link::Connected { .. } | Link::Silent { .. } => String::new(),
+    };
+    format!("{} cron, every {every}{next}", agent.version)
 }
 
 pub fn version_cell(version: Option<&Version>) -> String {
@@ -247,6 +270,8 @@ pub fn reason_text(why: &Reason, now: Timestamp) -> String {
         | Reason::Running { .. }
         | Reason::NoVersion
         | Reason::Behind { .. }
+        | Reason::NotDue { .. }
+        | Reason::Incompatible { .. }
         | Reason::Paused { .. }
         | Reason::Waiting { retry: None, .. }
         | Reason::Blocked { .. }

@@ -61,6 +61,7 @@ pub fn node_row(name: &str, state: NodeState, reason: Option<Reason>) -> NodeRow
         desired: None,
         reason,
         active: false,
+        agent: None,
         link: Link::Connected { since: Timestamp::UNIX_EPOCH },
         paused: None,
         policy: None,

@@ -236,6 +236,69 @@ async fn completions_are_printed_for_each_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let text = machine.run(&["completions", shell]).await;
         assert!(text.starts_with("exit 0\n--- stdout\n") && text.contains("check-single-version"), "{text}");
+        assert!(text.contains("__complete"), "{text}");
+        assert_eq!(text.matches("\n_muster() {").count(), usize::from(shell != "fish"), "{text}");
+    }
+}
+
+/// Completions of a line in a real Bash, which splits words at `=`.
+async fn completed_by_bash(machine: &Machine, words: &[&str]) -> Vec<String> {
+    let script = machine.run(&["completions", "bash"]).await;
+    let script = script.strip_prefix("exit 0\n--- stdout\n").unwrap();
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let line = format!(
+        "{script}\nCOMP_WORDS=(\"$MUSTER\" {})\nCOMP_CWORD={}\n_muster_with_names \"$MUSTER\" \"${{COMP_WORDS[-1]}}\" ''\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
+        quoted.join(" "),
+        words.len()
+    );
+    // `muster` with the environment of the machine, as a program of the shell.
+    let mut command = tokio::process::Command::new("bash");
+    let muster = machine.muster(&[]);
+    command.args(["--norc", "-c", &line]).env_clear().env("MUSTER", muster.as_std().get_program());
+    for (name, value) in muster.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.env("PATH", "/usr/bin:/bin").current_dir(muster.as_std().get_current_dir().unwrap());
+    let output = command.output().await.unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn bash_completes_names_of_the_server() {
+    let fleet = Fleet::halfway().await;
+    let machine = &fleet.machine;
+    for (words, expected) in [
+        (&["node", "show", "w"][..], &["web1", "web2"][..]),
+        (&["node", "show", "db"], &["db1"]),
+        (&["release", "show", ""], &["v1", "v2"]),
+        (&["pause", "--role", ""], &["db", "lb", "web"]),
+        (&["pause", "--role", "=", "w"], &["web"]),
+        (&["--env", "q"], &["quickstart"]),
+        (&["node", "show", "--env", "nowhere", "w"], &[]),
+        (&["node", "sh"], &["show"]),
+    ] {
+        let found = completed_by_bash(machine, words).await;
+        let mut found: Vec<&str> = found.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        found.sort_unstable();
+        if expected.is_empty() {
+            assert!(found.iter().all(|name| !name.starts_with("web")), "{words:?}: {found:?}");
+        } else {
+            assert_eq!(found, expected, "{words:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn completion_without_a_server_prints_nothing() {
+    let machine = Machine::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // A server that accepts connections and never answers, and none at all.
+    let frozen = format!("http://{}", listener.local_addr().unwrap());
+    for server in [frozen.as_str(), "http://127.0.0.1:1", "nonsense"] {
+        let answer = machine.run(&["__complete", "--server", server, "node", "show", ""]).await;
+        assert_eq!(answer, "exit 0\n", "{server}");
     }
 }
 

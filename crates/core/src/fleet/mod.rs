@@ -26,6 +26,7 @@ use crate::lookup::published::Publications;
 use crate::lookup::self_values::SelfValues;
 use crate::lookup::services::ServiceIndex;
 use crate::names::{EnvName, HostName, NodeName, ReplicaId, Role, Version};
+use crate::node::agent::{AgentInfo, CallInterval};
 use crate::node::leaders::LeaderRecord;
 use crate::node::pause::{NodePause, PauseRecord, PauseScope, longest};
 use crate::node::policy::{NodePolicy, NodePolicyRow, PolicyRecord};
@@ -264,6 +265,21 @@ impl Node {
     /// A second agent with the name of the node, if it was refused in the last minutes.
     pub fn refused_agent(&self, now: Timestamp) -> Option<RefusedAgent> {
         self.presence.as_ref()?.0.refused.filter(|refused| refused.is_current(now))
+    }
+
+    /// What its agent said of itself when it connected last.
+    pub fn agent(&self) -> Option<&AgentInfo> {
+        self.presence.as_ref()?.0.agent.as_ref()
+    }
+
+    /// Interval of its agent, if cron starts it.
+    pub fn call_interval(&self) -> Option<CallInterval> {
+        self.agent()?.every
+    }
+
+    /// Time that each deadline of the node is longer, because its agent acts only when cron starts it.
+    pub fn call_allowance(&self) -> jiff::SignedDuration {
+        self.call_interval().map_or(jiff::SignedDuration::ZERO, CallInterval::allowance)
     }
 }
 

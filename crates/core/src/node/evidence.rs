@@ -1,6 +1,6 @@
 //! Evidence for the version that a node runs: decides whether its last passed validation counts now.
 //!
-//! A validation counts while the agent that made it is connected, on the machine that has run since, and nothing has failed
+//! A validation counts while the agent that made it is connected or, if cron starts it, has missed no two calls, on the machine that has run since, and nothing has failed
 //! after it. `running_version` in the store keeps the last validated version of a node that does not count.
 
 use jiff::Timestamp;
@@ -46,7 +46,7 @@ impl NotCounted {
                 Some(NotCounted::Lost { since })
             }
             Link::Silent { since } => Some(NotCounted::Unreachable { since }),
-            Link::Connected { .. } => Self::of_record(&node.observed.as_ref()?.0, epoch),
+            Link::Connected { .. } | Link::BetweenCalls { .. } => Self::of_record(&node.observed.as_ref()?.0, epoch),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A leader is live and in service, which a cordoned node is not. It is an active node if the role has any, else the first connected node, since a
 //! new fleet could not start otherwise. A leader stays until it cannot lead. A node that returns does not take the role
-//! back.
+//! back. A node whose agent cron starts is elected only if no other can lead: its death is noticed after two intervals.
 //!
 //! Each election has a higher epoch than all before, so content can use the epoch as a fencing token. The epoch
 //! survives the leader, the role and a restore from a backup: it is never below the epoch of the store, which is the
@@ -104,6 +104,8 @@ struct RoleMember<'a> {
     name: &'a NodeName,
     position: u32,
     connected: bool,
+    /// Cron starts its agent.
+    cron: bool,
     active: bool,
 }
 
@@ -137,10 +139,11 @@ pub fn decide(
         fleet.leaders().keys().map(|role| (role, Vec::new())).collect();
     for ((name, node, record), link) in serving.into_iter().zip(links) {
         let NodeRecord { role, position, .. } = record;
-        let connected = matches!(link, Link::Connected { .. });
+        let connected = link.is_live();
+        let cron = node.call_interval().is_some();
         let members = roles.entry(role).or_default();
         if !lost.contains(name) && node.policy() == NodePolicy::InService {
-            members.push(RoleMember { name, position: *position, connected, active: node.active().is_some() });
+            members.push(RoleMember { name, position: *position, connected, cron, active: node.active().is_some() });
         }
     }
     let unreadable = |role: &Role| fleet.unreadable().contains_key(&Keys::new(&fleet.env).leader(role));
@@ -172,7 +175,8 @@ fn elect(
     if stays.is_some() && is_current {
         return None;
     }
-    let first = || candidates().min_by_key(|member| (!member.connected, member.position, member.name.natural()));
+    let first =
+        || candidates().min_by_key(|member| (member.cron, !member.connected, member.position, member.name.natural()));
     let node = stays.or_else(first).map(|member| member.name.clone());
     if node.is_none() && leader.is_none() {
         return None;

@@ -4,6 +4,8 @@
 //! lost in two cases: during the grace period after the server started, when agents have not had time to reconnect; and
 //! when more than half of the live nodes of a failure domain are silent at once, which points to the network or the
 //! servers.
+//!
+//! A node whose agent is started by cron is silent only after two missed calls. Before that it is live.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +16,7 @@ use utoipa::ToSchema;
 use crate::fleet::{Fleet, Node};
 use crate::keys::Keys;
 use crate::names::NodeName;
+use crate::node::agent::CallInterval;
 use crate::report::record::ActiveRole;
 use crate::txn::{Guard, Op, Txn};
 
@@ -48,6 +51,48 @@ pub enum Link {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
+    /// Cron starts its agent, which is not connected now and has missed no two calls.
+    BetweenCalls {
+        /// End of the last call.
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+        every: CallInterval,
+        /// Time of the next call.
+        #[schema(value_type = String, format = DateTime)]
+        due: Timestamp,
+        /// The node is silent if it has not called until then.
+        #[schema(value_type = String, format = DateTime)]
+        until: Timestamp,
+    },
+}
+
+impl Link {
+    /// Link of a node without a connection since then. An agent of cron is expected until it has missed two calls while a
+    /// server listened.
+    pub fn without_connection(
+        since: Timestamp,
+        every: Option<CallInterval>,
+        listening: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let Some(every) = every else { return Link::Silent { since } };
+        let from = since.max(listening);
+        let (due, until) = (every.next_call(from), every.expected_until(from));
+        if now < until { Link::BetweenCalls { since, every, due, until } } else { Link::Silent { since } }
+    }
+
+    /// Since when the node is silent.
+    pub fn silent_since(self) -> Option<Timestamp> {
+        match self {
+            Link::Silent { since } => Some(since),
+            Link::Connected { .. } | Link::BetweenCalls { .. } => None,
+        }
+    }
+
+    /// True if the agent is connected now, or is one of cron that is expected to call.
+    pub fn is_live(self) -> bool {
+        self.silent_since().is_none()
+    }
 }
 
 /// Facts about one node.
@@ -93,7 +138,12 @@ pub fn decide<'a>(
     let seen: Vec<LivenessInput<'_>> = seen.into_iter().collect();
     let mut domains: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for node in &seen {
-        let silent = matches!(node.link, Link::Silent { .. });
+        let silent = match node.link {
+            Link::Connected { .. } => false,
+            Link::Silent { .. } => true,
+            // It could not be connected now, whatever happens to its domain.
+            Link::BetweenCalls { .. } => continue,
+        };
         // A node that was never provisioned, or was lost long ago, is no evidence of what happens now.
         if !silent || node.active {
             let (silent_here, alive) = domains.entry(node.failure_domain).or_default();
@@ -109,10 +159,12 @@ pub fn decide<'a>(
     let grace_ends = listening_since.saturating_add(timeouts.grace).unwrap_or(Timestamp::MAX);
     for node in &seen {
         match node.link {
-            Link::Connected { .. } => {
-                if node.may_be_active && !node.active {
-                    decision.restore.push(node.node.clone());
-                }
+            Link::Connected { .. } | Link::BetweenCalls { .. } if node.may_be_active && !node.active => {
+                decision.restore.push(node.node.clone());
+            }
+            Link::Connected { .. } => {}
+            Link::BetweenCalls { until, .. } => {
+                decision.recheck = Some(decision.recheck.map_or(until, |at| at.min(until)));
             }
             Link::Silent { since } if node.active => {
                 let lost_at = since.saturating_add(timeouts.lost_after).unwrap_or(Timestamp::MAX).max(grace_ends);
@@ -213,6 +265,64 @@ mod tests {
         assert_eq!((names(&early.withdraw), early.recheck), (vec![], Some(at(130))));
         let late = decide_at(&nodes, 130);
         assert_eq!((names(&late.withdraw), late.recheck), (vec!["a1"], None));
+    }
+
+    #[test]
+    fn node_of_cron_is_silent_after_two_missed_calls() {
+        let every = CallInterval::try_from(SignedDuration::from_mins(30)).ok();
+        let link = |since, listening, now| Link::without_connection(at(since), every, at(listening), at(now));
+        let between =
+            |due, until| Link::BetweenCalls { since: at(0), every: every.unwrap(), due: at(due), until: at(until) };
+        for (case, listening, now, expected) in [
+            ("after its call", 0, 1, between(1800, 3660)),
+            ("late", 0, 3659, between(1800, 3660)),
+            ("two calls are missing", 0, 3660, Link::Silent { since: at(0) }),
+            ("no server listened: it could not call", 9000, 9001, between(10_800, 12_660)),
+            ("it did not call since", 9000, 12_660, Link::Silent { since: at(0) }),
+        ] {
+            assert_eq!(link(0, listening, now), expected, "{case}");
+        }
+        assert_eq!(Link::without_connection(at(0), None, at(0), at(1)), Link::Silent { since: at(0) });
+    }
+
+    #[test]
+    fn node_of_cron_stays_active_between_calls() {
+        let every = CallInterval::try_from(SignedDuration::from_mins(30)).unwrap();
+        let between = Link::BetweenCalls { since: at(0), every, due: at(1800), until: at(3660) };
+        let decide_with = |link, active, now| {
+            let name = NodeName::new("a1").unwrap();
+            let input = LivenessInput { node: &name, failure_domain: "rack1", link, may_be_active: true, active };
+            let decision = decide([input], LivenessTimeouts::default(), at(0), at(now));
+            (decision.withdraw.len(), decision.restore.len(), decision.recheck)
+        };
+        assert_eq!(decide_with(between, true, 3000), (0, 0, Some(at(3660))));
+        assert_eq!(
+            decide_with(between, false, 3000),
+            (0, 1, None),
+            "it was withdrawn by another version of the server"
+        );
+        assert_eq!(decide_with(Link::Silent { since: at(0) }, true, 3660), (1, 0, None));
+    }
+
+    #[test]
+    fn nodes_between_calls_do_not_count_for_their_domain() {
+        let every = CallInterval::try_from(SignedDuration::from_mins(30)).unwrap();
+        let names: Vec<NodeName> = ["a1", "b1", "c1", "d1"].iter().map(|name| NodeName::new(*name).unwrap()).collect();
+        let links = [
+            Link::Silent { since: at(100) },
+            Link::Silent { since: at(100) },
+            Link::BetweenCalls { since: at(0), every, due: at(1800), until: at(3660) },
+            Link::BetweenCalls { since: at(0), every, due: at(1800), until: at(3660) },
+        ];
+        let seen = names.iter().zip(links).map(|(node, link)| LivenessInput {
+            node,
+            failure_domain: "rack1",
+            link,
+            may_be_active: true,
+            active: true,
+        });
+        let decision = decide(seen, LivenessTimeouts::default(), at(0), at(1000));
+        assert_eq!((decision.withdraw.len(), decision.held[0].silent, decision.held[0].nodes), (0, 2, 2));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Nodes: records, status, and the decisions that take them in and out of service.
 
+pub mod agent;
 pub mod decommission;
 pub mod evidence;
 pub mod failure;

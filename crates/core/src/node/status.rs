@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::fleet::{DesiredVersion, Fleet, Node};
 use crate::names::{NodeName, RunId, Version};
+use crate::node::agent::{CallInterval, IncompatibleProtocol};
 use crate::node::decommission;
 use crate::node::liveness::Link;
 use crate::node::pause::NodePause;
@@ -190,6 +191,21 @@ pub enum Reason {
     Behind {
         version: Version,
     },
+    /// The run of the desired version has not begun: cron starts the agent, and has not started it since.
+    NotDue {
+        version: Version,
+        every: CallInterval,
+        /// Time of its next call.
+        #[schema(value_type = String, format = DateTime)]
+        due: Timestamp,
+    },
+    /// Its agent is refused: agent and server speak protocols that are too far apart.
+    Incompatible {
+        /// Version of the agent.
+        version: String,
+        #[serde(flatten)]
+        protocols: IncompatibleProtocol,
+    },
     /// The run of the desired version has not begun because of a pause.
     Paused {
         /// Desired version.
@@ -232,6 +248,8 @@ impl Reason {
             Reason::Running { .. } => "running",
             Reason::NoVersion => "no_version",
             Reason::Behind { .. } => "behind",
+            Reason::NotDue { .. } => "not_due",
+            Reason::Incompatible { .. } => "incompatible",
             Reason::Paused { .. } => "paused",
             Reason::Waiting { .. } => "waiting",
             Reason::Failed { .. } => "failed",
@@ -263,6 +281,13 @@ impl std::fmt::Display for Reason {
             Reason::Running { run } => write!(f, "run {run} is in progress"),
             Reason::NoVersion => f.write_str("no version was chosen yet: run `muster trigger-update VERSION`"),
             Reason::Behind { version } => write!(f, "has not begun to run {version}"),
+            Reason::NotDue { version, every, due } => {
+                let due = due.strftime("%F %T");
+                write!(f, "has not begun to run {version}: cron starts its agent every {every}, next call by {due} UTC")
+            }
+            Reason::Incompatible { version, protocols } => {
+                write!(f, "its agent {version} is refused: {protocols}; {}", protocols.hint())
+            }
             Reason::Paused { version, paused } => write!(f, "has not begun to run {version}: {paused}"),
             Reason::Waiting { needs, .. } => {
                 // The counts are newer than the run: needs that are met by now are not what the node waits for.
@@ -345,7 +370,12 @@ pub fn node_status(
         return not_ready(word, Some(machine.since), why);
     }
     if let Link::Silent { since } = link {
-        return not_ready(NodeState::Silent, Some(since), Reason::Silent);
+        let incompatible = node.agent().and_then(|agent| Some((agent.version.clone(), agent.incompatible()?)));
+        let why = match incompatible {
+            Some((version, protocols)) => Reason::Incompatible { version, protocols },
+            None => Reason::Silent,
+        };
+        return not_ready(NodeState::Silent, Some(since), why);
     }
     match activity {
         Activity::Applying { run, since, .. } => {
@@ -365,7 +395,10 @@ pub fn node_status(
         let version = desired.version.clone();
         let why = match paused {
             Some(paused) => Reason::Paused { version, paused: paused.clone() },
-            None => Reason::Behind { version },
+            None => match link {
+                Link::BetweenCalls { every, due, .. } => Reason::NotDue { version, every, due },
+                Link::Connected { .. } | Link::Silent { .. } => Reason::Behind { version },
+            },
         };
         return not_ready(NodeState::Outdated, None, why);
     };

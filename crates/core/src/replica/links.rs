@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Node};
 use crate::names::{EnvName, NodeName, ReplicaId};
 use crate::node::liveness::Link;
 use crate::txn::Revision;
@@ -73,8 +73,10 @@ impl LinkTracker {
             LocalLink::Connected { since } => return (Link::Connected { since }, LinkLocation::Here),
             LocalLink::Not { since } => since,
         };
-        let silent = |since| (Link::Silent { since }, LinkLocation::Nowhere);
         let node = fleet.get(name);
+        let every = node.and_then(Node::call_interval);
+        let listening = self.listening;
+        let silent = |since| (Link::without_connection(since, every, listening, now), LinkLocation::Nowhere);
         let Some((presence, at)) = node.and_then(|node| node.presence.as_ref()) else {
             // It was never connected. The clock of the server that registered it may be ahead.
             let created = node.and_then(|node| node.record.as_ref()?.created).map(|created| created.min(now));

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::ReplicaId;
+use crate::node::agent::AgentInfo;
 
 /// `replicas/<id>`: a live server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -108,6 +109,9 @@ pub struct PresenceRecord {
     /// Another agent with the name of the node, refused while this one is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedAgent>,
+    /// What the agent said of itself when it connected last, or was refused because of its protocol. None for an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentInfo>,
 }
 
 /// An agent that was refused because another one with the same node name is connected.
@@ -187,6 +191,7 @@ mod tests {
                 since,
                 holder: Some("a1".into()),
                 refused: RefusedAgent::after_refusal(None, true, since),
+                agent: AgentInfo::new(Some("0.1.0"), 2, SignedDuration::from_mins(30).try_into().ok()),
             })
             .unwrap(),
             serde_json::to_string(&PresenceRecord { since, ..PresenceRecord::default() }).unwrap(),
@@ -197,7 +202,8 @@ mod tests {
                 r#"{"replica":"ctl1-0a1b2c","since":"2026-11-15T10:00:00Z"}"#,
                 concat!(
                     r#"{"replica":"ctl1-0a1b2c","since":"2026-11-15T10:00:00Z","holder":"a1","#,
-                    r#""refused":{"since":"2026-11-15T10:00:00Z","last":"2026-11-15T10:00:00Z","is_copy":true}}"#
+                    r#""refused":{"since":"2026-11-15T10:00:00Z","last":"2026-11-15T10:00:00Z","is_copy":true},"#,
+                    r#""agent":{"version":"0.1.0","protocol":2,"every":"PT30M"}}"#
                 ),
                 r#"{"replica":null,"since":"2026-11-15T10:00:00Z"}"#,
             ]

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use crate::fleet::Fleet;
 use crate::keys::Keys;
 use crate::names::{EnvName, NodeName, ReplicaId};
+use crate::node::agent::AgentInfo;
 use crate::replica::{PresenceRecord, are_different_agents};
 use crate::txn::{Guard, Op, Revision, Txn};
 
@@ -28,6 +29,14 @@ pub struct LocalSession {
     pub heard_at: Revision,
     /// Id of the agent; see [`PresenceRecord::holder`].
     pub holder: Option<String>,
+    pub agent: Option<AgentInfo>,
+}
+
+/// A call of an agent that cron starts. It has ended, and may have been shorter than a round of writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedCall {
+    pub ended: Timestamp,
+    pub agent: AgentInfo,
 }
 
 /// One record to write.
@@ -55,13 +64,18 @@ pub fn plan(
     me: &ReplicaId,
     here: &HashMap<NodeName, LocalSession>,
     silent_since: impl Fn(&NodeName) -> Timestamp,
+    ended_calls: &HashMap<NodeName, EndedCall>,
 ) -> PresencePlan {
     let mut plan = PresencePlan::default();
     for (name, node, _) in fleet.recorded() {
         let Some(session) = here.get(name) else { continue };
         let shown = node.presence.as_ref();
         match shown.and_then(|(presence, at)| Some((presence.replica.as_ref()?, presence, *at))) {
-            Some((replica, presence, _)) if replica == me && presence.holder == session.holder => continue,
+            Some((replica, presence, _))
+                if replica == me && presence.holder == session.holder && presence.agent == session.agent =>
+            {
+                continue;
+            }
             Some((replica, ..)) if replica == me => {}
             Some((replica, presence, _))
                 if fleet.replicas().contains_key(replica)
@@ -76,16 +90,26 @@ pub fn plan(
             }
             Some(_) | None => {}
         }
-        let (replica, holder) = (Some(me.clone()), session.holder.clone());
-        let record = PresenceRecord { replica, since: session.since, holder, refused: None };
+        let (replica, holder, agent) = (Some(me.clone()), session.holder.clone(), session.agent.clone());
+        let record = PresenceRecord { replica, since: session.since, holder, refused: None, agent };
+        plan.writes.push(PresenceWrite { node: name.clone(), seen: shown.map(|(_, at)| *at), record: Some(record) });
+    }
+    for (name, call) in ended_calls {
+        let Some(node) = fleet.get(name).filter(|node| node.record.is_some()) else { continue };
+        let shown = node.presence.as_ref();
+        let is_known = |presence: &PresenceRecord| presence.replica.is_some() || presence.since >= call.ended;
+        if here.contains_key(name) || shown.is_some_and(|(presence, _)| is_known(presence)) {
+            continue;
+        }
+        let record = PresenceRecord { since: call.ended, agent: Some(call.agent.clone()), ..PresenceRecord::default() };
         plan.writes.push(PresenceWrite { node: name.clone(), seen: shown.map(|(_, at)| *at), record: Some(record) });
     }
     for (name, node) in fleet.nodes() {
-        let Some((PresenceRecord { replica: Some(replica), .. }, at)) = &node.presence else { continue };
+        let Some((PresenceRecord { replica: Some(replica), agent, .. }, at)) = &node.presence else { continue };
         if replica != me || (here.contains_key(name) && node.record.is_some()) {
             continue;
         }
-        let silent = PresenceRecord { since: silent_since(name), ..PresenceRecord::default() };
+        let silent = PresenceRecord { since: silent_since(name), agent: agent.clone(), ..PresenceRecord::default() };
         let record = node.record.is_some().then_some(silent);
         plan.writes.push(PresenceWrite { node: name.clone(), seen: Some(*at), record });
     }
@@ -170,9 +194,14 @@ mod tests {
             ("not in the design", false, None, Some(4), PresencePlan::default()),
         ];
         for (case, designed, presence, received, expected) in table {
-            let session = |revision| LocalSession { since: at(9), heard_at: Revision(revision), holder: None };
+            let session =
+                |revision| LocalSession { since: at(9), heard_at: Revision(revision), holder: None, agent: None };
             let here = received.map(|revision| (web1.clone(), session(revision))).into_iter().collect();
-            assert_eq!(plan(&fleet(designed, presence), &id("me"), &here, |_| at(7)), expected, "{case}");
+            assert_eq!(
+                plan(&fleet(designed, presence), &id("me"), &here, |_| at(7), &HashMap::new()),
+                expected,
+                "{case}"
+            );
         }
     }
 
@@ -193,11 +222,16 @@ mod tests {
                 put(keys.replica(&id(replica)), text.as_bytes().to_vec(), 2);
             }
             let holder_text = recorded.map(str::to_owned);
-            let record =
-                PresenceRecord { replica: Some(id(replica)), since: at(5), holder: holder_text, refused: None };
+            let record = PresenceRecord {
+                replica: Some(id(replica)),
+                since: at(5),
+                holder: holder_text,
+                ..PresenceRecord::default()
+            };
             put(keys.presence(&web1), serde_json::to_vec(&record).unwrap(), 3);
-            let session = LocalSession { since: at(9), heard_at: Revision(9), holder: holder.map(str::to_owned) };
-            let plan = plan(&fleet, &id("me"), &[(web1.clone(), session)].into(), |_| at(7));
+            let session =
+                LocalSession { since: at(9), heard_at: Revision(9), holder: holder.map(str::to_owned), agent: None };
+            let plan = plan(&fleet, &id("me"), &[(web1.clone(), session)].into(), |_| at(7), &HashMap::new());
             (plan.writes.len(), plan.duplicates.len())
         };
         assert_eq!(planned("other", true, Some("a"), Some("b")), (0, 1));
@@ -206,6 +240,29 @@ mod tests {
         assert_eq!(planned("other", true, None, Some("a")), (1, 0), "an older agent");
         assert_eq!(planned("me", true, Some("a"), Some("b")), (1, 0), "another agent took over here");
         assert_eq!(planned("me", true, Some("a"), Some("a")), (0, 0));
+    }
+
+    #[test]
+    fn short_calls_of_cron_are_recorded() {
+        let web1 = NodeName::new("web1").unwrap();
+        let every = jiff::SignedDuration::from_mins(30).try_into().ok();
+        let agent = AgentInfo::new(Some("1.0"), 2, every).unwrap();
+        let writes = |presence, ended: i64, connected: bool| {
+            let call = EndedCall { ended: at(ended), agent: agent.clone() };
+            let session =
+                LocalSession { since: at(9), heard_at: Revision(9), holder: None, agent: Some(agent.clone()) };
+            let here = connected.then(|| (web1.clone(), session)).into_iter().collect();
+            let calls = [(web1.clone(), call)].into();
+            let plan = plan(&fleet(true, presence), &id("me"), &here, |_| at(ended), &calls);
+            plan.writes.into_iter().map(|write| (write.seen, write.record.unwrap())).collect::<Vec<_>>()
+        };
+        let called =
+            |ended| PresenceRecord { since: at(ended), agent: Some(agent.clone()), ..PresenceRecord::default() };
+        assert_eq!(writes(None, 9, false), [(None, called(9))], "the first call");
+        assert_eq!(writes(Some((None, 3)), 9, false), [(Some(Revision(3)), called(9))], "the record is from second 5");
+        assert_eq!(writes(Some((Some("me"), 3)), 9, false).len(), 1, "its session was written, and has ended");
+        assert_eq!(writes(Some((Some("other"), 3)), 9, false), [], "it has called another replica since");
+        assert!(writes(Some((None, 3)), 9, true)[0].1.replica.is_some(), "it is connected again");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::{NodeName, Role};
+use crate::node::agent::CallInterval;
 use crate::node::pause::NodePause;
 use crate::node::policy::PolicyRecord;
 use crate::report::ResourceError;
@@ -173,6 +174,14 @@ pub enum Hold {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
+    /// A node was started and does not know it yet: cron starts its agent.
+    NotDue {
+        node: NodeName,
+        every: CallInterval,
+        /// Time of its next call.
+        #[schema(value_type = String, format = DateTime)]
+        due: Timestamp,
+    },
     /// The machine of a node is not provisioned yet.
     Machine { node: NodeName },
 }
@@ -195,6 +204,7 @@ impl Hold {
             Hold::Paused { .. } => "paused",
             Hold::Cordoned { .. } => "cordoned",
             Hold::Silent { .. } => "silent",
+            Hold::NotDue { .. } => "not_due",
             Hold::Machine { .. } => "machine",
         }
     }
@@ -249,6 +259,9 @@ impl fmt::Display for Hold {
             }
             Hold::Paused { node, paused } => write!(f, "{node} is paused: {paused}"),
             Hold::Cordoned { node, cordon } => write!(f, "{node} is {cordon}"),
+            Hold::NotDue { node, every, due } => {
+                write!(f, "cron starts the agent of {node} every {every}, next call by {}", clock(*due))
+            }
             Hold::Silent { node, since } => write!(f, "the agent of {node} is unreachable since {}", clock(*since)),
             Hold::Machine { node } => write!(f, "the machine of {node} is not provisioned yet"),
         }
@@ -350,6 +363,11 @@ mod tests {
             Hold::Paused { node: node.clone(), paused },
             Hold::Cordoned { node: node.clone(), cordon },
             Hold::Silent { node: node.clone(), since: at },
+            Hold::NotDue {
+                node: node.clone(),
+                every: jiff::SignedDuration::from_mins(30).try_into().unwrap(),
+                due: at,
+            },
             Hold::Machine { node: node.clone() },
         ];
         holds.extend(nodes);

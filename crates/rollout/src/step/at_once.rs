@@ -1,7 +1,7 @@
 //! Follows a rollout that moved all nodes at once: there are no grants, and it ends when all nodes that it waits for have
 //! validated.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{DesiredVersion, Node};
 use muster_core::names::NodeName;
 use muster_core::node::liveness::Link;
@@ -92,7 +92,12 @@ pub(super) fn follow_at_once(plan: &IndexedPlan, record: &RolloutRecord, input: 
     let (mut failures, mut failed) = (0_u32, Vec::new());
     let (mut reviewed, mut still_failed) = (0_u32, Vec::new());
     let mut last_progress = record.steps.progress.max(record.started);
+    let mut allowance = SignedDuration::ZERO;
     for (name, node, _) in input.fleet.designed() {
+        if let Link::BetweenCalls { until, .. } = (input.link)(name) {
+            step.recheck_at(until);
+        }
+        allowance = allowance.max(node.call_allowance());
         match at_once.state_of(name, node) {
             AtOnceState::Healthy(since) => {
                 healthy += 1;
@@ -140,7 +145,7 @@ pub(super) fn follow_at_once(plan: &IndexedPlan, record: &RolloutRecord, input: 
             };
         }
     };
-    let until = later(last_progress, at_once.deadlines.progress);
+    let until = later(last_progress, at_once.deadlines.progress.saturating_add(allowance));
     if input.now < until {
         step.recheck_at(until);
         return step;
@@ -179,7 +184,8 @@ impl<'a> AtOnceCheck<'a> {
         if let Some((_, leaf)) = answer.filter(|(state, _)| state.is_validated()) {
             return AtOnceState::Healthy(leaf.since);
         }
-        if let Link::Silent { since } = (input.link)(name) {
+        let allowance = node.call_allowance();
+        if let Some(since) = (input.link)(name).silent_since() {
             if is_unprovisioned(node) {
                 return AtOnceState::Unprovisioned;
             }
@@ -191,7 +197,7 @@ impl<'a> AtOnceCheck<'a> {
             };
         }
         let late = || {
-            let until = later(*began, deadlines.node);
+            let until = later(*began, deadlines.node.saturating_add(allowance));
             if input.now < until { AtOnceState::Moving { until } } else { self.failed(FailureKind::Expired, until) }
         };
         let Some((state, leaf)) = answer else { return late() };
@@ -203,7 +209,8 @@ impl<'a> AtOnceCheck<'a> {
                 self.failed(FailureKind::NotValidated, leaf.since)
             }
             ServiceState::Configured { result: ConfigureResult::Pending, .. } => {
-                let (since, until) = (leaf.since, later(leaf.since.max(*began), deadlines.pending));
+                let (since, until) =
+                    (leaf.since, later(leaf.since.max(*began), deadlines.pending.saturating_add(allowance)));
                 let is_late = input.now >= until;
                 if is_late {
                     self.failed(FailureKind::PendingTooLong, until)

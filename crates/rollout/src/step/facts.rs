@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::{NodeName, Role};
+use muster_core::node::agent::CallInterval;
 use muster_core::node::pause::{PauseRecord, PauseScope};
 use muster_core::node::record::NodeRecord;
 use muster_core::rollout::record::{FailureCutoff, FailureKind};
@@ -31,6 +32,8 @@ pub(crate) struct NodeFacts<'a> {
     /// Its failure domain.
     pub failure_domain: usize,
     pub silent: Option<Timestamp>,
+    /// Its agent is started by cron, and is not connected: its interval, and the time of its next call.
+    pub between_calls: Option<(CallInterval, Timestamp)>,
     pub health: Health,
     /// It is still being provisioned, and no rollout has granted it anything.
     pub is_new: bool,

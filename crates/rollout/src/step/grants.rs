@@ -160,7 +160,10 @@ impl<'s> BudgetTracker<'s> {
             version: plan.to.clone(),
             rollout: self.record.id,
             granted: self.input.now,
-            expires: Some(later(self.input.now, plan.strategy.deadlines.node)),
+            expires: Some(later(
+                self.input.now,
+                plan.strategy.deadlines.node.saturating_add(fact.node.call_allowance()),
+            )),
             allow_older: plan.allow_older,
             confirm_within: plan.strategy.confirm_within,
             kept: None,

@@ -31,7 +31,7 @@ pub(crate) use at_once::{AtOnceCheck, AtOnceState, first_error_of};
 pub(crate) use facts::NodeFacts;
 pub(crate) use grants::BudgetTracker;
 pub(crate) use indexed_plan::PlanPosition;
-pub(crate) use survey::Survey;
+pub(crate) use survey::{Survey, next_call};
 pub(crate) use waves::{WaveAdvance, advance_waves};
 
 use at_once::follow_at_once;
@@ -191,7 +191,8 @@ fn check_progress(
         (false, None) => {}
     }
     let since = record.steps.progress.max(survey.last_healthy);
-    let deadline = later(since, plan.plan().strategy.deadlines.progress);
+    let patience = plan.plan().strategy.deadlines.progress.saturating_add(survey.call_allowance);
+    let deadline = later(since, patience);
     if now < deadline {
         ProgressDeadline::Until(deadline)
     } else {

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::{NodeName, Version};
+use muster_core::node::agent::CallInterval;
 use muster_core::node::liveness::Link;
 use muster_core::node::record::NodeRecord;
 use muster_core::rollout::record::{DesiredRecord, FailureCutoff, FailureKind, RolloutRecord};
@@ -38,6 +39,8 @@ pub(crate) struct Survey<'a> {
     pub failures: usize,
     /// The time when a node last became healthy.
     pub last_healthy: Timestamp,
+    /// The longest time that a node may need until its agent, which cron starts, calls.
+    pub call_allowance: SignedDuration,
     /// The next time at which a node's health changes by itself.
     pub recheck: Option<Timestamp>,
 }
@@ -61,6 +64,14 @@ impl SurveyContext<'_> {
             }
             None => self.base.as_ref().map(|(version, generation)| (version, *generation)),
         }
+    }
+}
+
+/// Interval and next call of a node whose agent cron starts, while it is not connected.
+pub(crate) fn next_call(link: Link) -> Option<(CallInterval, Timestamp)> {
+    match link {
+        Link::BetweenCalls { every, due, .. } => Some((every, due)),
+        Link::Connected { .. } | Link::Silent { .. } => None,
     }
 }
 
@@ -109,6 +120,7 @@ impl<'a> Survey<'a> {
             // A new store epoch restarts the progress deadline.
             last_healthy: record.started.max(epoch_start(fleet.epoch(), input.now)),
             recheck: None,
+            call_allowance: SignedDuration::ZERO,
         };
         // Both are sorted by name.
         let mut positions = plan.positions().iter().peekable();
@@ -152,7 +164,7 @@ impl<'a> Survey<'a> {
         };
         let link = (input.link)(name);
         let health = self.health(rules, input, (name, node, design), link, wave);
-        let is_connected = matches!(link, Link::Connected { .. });
+        let is_connected = link.is_live();
         let is_up = is_connected
             && match grant {
                 Some(_) if health != Health::Skipped => matches!(health, Health::Healthy { .. }),
@@ -169,10 +181,8 @@ impl<'a> Survey<'a> {
             role: self.roles.number(design.role.as_str()),
             budget_label: domain_of(design, context.per).map(|domain| self.domains.number(domain)),
             failure_domain: self.failure_domains.number(&design.failure_domain),
-            silent: match link {
-                Link::Connected { .. } => None,
-                Link::Silent { since } => Some(since),
-            },
+            silent: link.silent_since(),
+            between_calls: next_call(link),
             health,
             is_new,
             is_unavailable: !is_up && is_counted,
@@ -185,6 +195,12 @@ impl<'a> Survey<'a> {
             self.record_observed(&fact, input, rules.strategy.soak);
         }
         self.schedule_recheck(&fact, input);
+        if !health.is_done() {
+            self.call_allowance = self.call_allowance.max(node.call_allowance());
+        }
+        if let Link::BetweenCalls { until, .. } = link {
+            self.recheck_at(until);
+        }
         self.index(order, wave);
         self.facts.push(fact);
     }

@@ -19,6 +19,7 @@ use muster_core::names::{EnvName, NodeName};
 use muster_core::node::status::Activity;
 use muster_core::replica::are_different_agents;
 use muster_core::replica::links::LocalLink;
+use muster_core::replica::presence::EndedCall;
 use muster_core::txn::Revision;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -57,6 +58,8 @@ struct Inner {
     /// The lookups of the nodes' last runs.
     lookups: HashMap<EnvName, LookupIndex>,
     silent_since: HashMap<EnvName, HashMap<NodeName, Timestamp>>,
+    /// The last calls here of agents that cron starts. A call may end before its presence is written.
+    ended_calls: HashMap<EnvName, HashMap<NodeName, EndedCall>>,
     /// Nodes with a session here that another replica claims too. Their next message decides which replica is right.
     contested: HashSet<EnvNode>,
 }
@@ -141,7 +144,7 @@ impl Hub {
     /// Begins the session of an agent. An older session of the same agent ends. None if a different agent of the node is
     /// connected.
     pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> Option<SessionGuard> {
-        let JoinRequest { lookups, activity, prefers_other_server, holder, trusted } = request;
+        let JoinRequest { lookups, activity, prefers_other_server, holder, trusted, agent } = request;
         let session = Arc::new(AgentSession {
             env: env.clone(),
             node: node.clone(),
@@ -151,6 +154,7 @@ impl Hub {
             prefers_other_server,
             holder,
             trusted,
+            agent,
             joined: Instant::now(),
             ended: self.stop.child_token(),
             state: Mutex::new(SessionState {
@@ -199,7 +203,13 @@ impl Hub {
         if inner.sessions.remove(session) {
             inner.remove_lookups(session);
             let silent = inner.silent_since.entry(session.env.clone()).or_default();
-            silent.insert(session.node.clone(), self.clock.now());
+            let now = self.clock.now();
+            silent.insert(session.node.clone(), now);
+            let calls = inner.ended_calls.entry(session.env.clone()).or_default();
+            match session.agent.clone().filter(|agent| agent.every.is_some()) {
+                Some(agent) => drop(calls.insert(session.node.clone(), EndedCall { ended: now, agent })),
+                None => drop(calls.remove(&session.node)),
+            }
             drop(inner);
             self.live_logs.agent_gone(&session.env, &session.node);
             self.changed();
@@ -287,6 +297,11 @@ impl Hub {
     /// Time since which a node has no session here: the end of its last session, or the start of the server.
     pub fn silent_since(&self, env: &EnvName, node: &NodeName) -> Timestamp {
         self.inner().silent_since(env, node).unwrap_or(self.listening_since)
+    }
+
+    /// The last calls here of agents that cron starts.
+    pub(crate) fn ended_calls(&self, env: &EnvName) -> HashMap<NodeName, EndedCall> {
+        self.inner().ended_calls.get(env).cloned().unwrap_or_default()
     }
 
     /// Wakes the sessions that a change of the view concerns, forever.

@@ -1,6 +1,7 @@
 //! Connected agents: admission, incarnations, sync streams, wake-ups and live logs.
 
 pub(crate) mod admission;
+pub(crate) mod compatibility;
 pub(crate) mod duplicates;
 mod hub;
 pub(crate) mod incarnation;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
+use muster_core::node::agent::AgentInfo;
 use muster_core::node::liveness::Link;
 use muster_core::node::status::Activity;
 use muster_core::release::manifest::KeyId;
@@ -42,6 +43,8 @@ pub struct AgentSession {
     pub holder: Option<String>,
     /// Ids of the keys that the agent trusted when it connected.
     pub trusted: Vec<KeyId>,
+    /// None for an older agent.
+    pub agent: Option<AgentInfo>,
     pub(super) joined: Instant,
     /// Cancelled when the node connects again, or when the server stops: the stream ends.
     pub ended: CancellationToken,
@@ -121,6 +124,7 @@ pub struct JoinRequest {
     pub prefers_other_server: bool,
     pub holder: Option<String>,
     pub trusted: Vec<KeyId>,
+    pub agent: Option<AgentInfo>,
 }
 
 /// The sessions, by environment and node.

@@ -11,6 +11,7 @@ use futures::Stream;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::Tag;
 use muster_core::names::{HostName, NodeName, Role};
+use muster_core::node::agent::PROTOCOL;
 use muster_core::node::pause::NodePause;
 use muster_core::node::record::{NodeRecord, RunRequest};
 use muster_core::release::manifest::SignedTrust;
@@ -237,7 +238,8 @@ impl StreamState {
 
     fn send_hello(&mut self) {
         let (incarnation, role, host_name) = (self.incarnation, self.role.clone(), self.host_name.clone());
-        self.send(&SyncEvent::Hello { incarnation, role, host_name, now: self.clock.now() });
+        let (now, protocol) = (self.clock.now(), Some(PROTOCOL));
+        self.send(&SyncEvent::Hello { incarnation, role, host_name, now, protocol });
     }
 
     fn send(&mut self, event: &SyncEvent) {

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use muster_core::fleet::Fleet;
 use muster_core::lookup::published::{self, PUBLISHED_LIMIT};
 use muster_core::names::NodeName;
+use muster_core::node::agent::{FIRST_PROTOCOL, PROTOCOL};
 use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, Report, RunResult};
 use muster_wire::operator::Page;
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::agents::stream::{StreamInit, events};
-use crate::agents::{AgentSession, JoinRequest, duplicates, incarnation};
+use crate::agents::{AgentSession, JoinRequest, compatibility, duplicates, incarnation};
 use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::{PageQuery, Scope};
@@ -37,6 +38,10 @@ pub(crate) async fn open_stream(
     JsonBody(open): JsonBody<SyncOpen>,
 ) -> Result<Response, ApiError> {
     let node = path.designed(&writer, &scope)?;
+    if let Err(problem) = compatibility::check(open.protocol.unwrap_or(FIRST_PROTOCOL)) {
+        compatibility::record(&writer, &scope.env, &node, &open).await;
+        return Err(ApiError(problem));
+    }
     let permit = agents.admission.enter().await.map_err(|retry| {
         let problem = Problem::new(ProblemCode::Busy, "too many agents connect at the same time");
         ApiError(problem.retry_after(retry.seconds))
@@ -52,12 +57,14 @@ pub(crate) async fn open_stream(
         epochs::ensure_newer(&writer, &scope.env, known).await?;
     }
     let incarnation = incarnation::assign(&writer, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
+    let agent = open.agent();
     let request = JoinRequest {
         lookups: open.lookups,
         activity: open.activity,
         prefers_other_server: open.away,
         holder: open.holder,
         trusted: open.trusted,
+        agent,
     };
     let joined = agents.hub.join(&scope.env, &node, request);
     let connected = joined.ok_or_else(|| ApiError(duplicates::problem(&node)))?;
@@ -94,6 +101,7 @@ pub(crate) async fn receive_report(
     let node = path.designed(&reader, &scope)?;
     let (me, holder) = (replica.membership.id(), duplicates::holder(&headers));
     duplicates::check(&reader, &agents.hub, me, &scope.env, &node, holder).map_err(ApiError)?;
+    compatibility::check_header(&headers).map_err(ApiError)?;
     let report: Report = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
     if report.node != node {
         return Err(ApiError::invalid(format!("{node} cannot report for {}", report.node)));
@@ -158,14 +166,16 @@ pub(crate) async fn desired_state(
     State(reader): State<Reader>,
     scope: Scope,
     Path(path): Path<NodePath>,
+    headers: HeaderMap,
 ) -> Result<Json<DesiredResponse>, ApiError> {
     let node = path.designed(&reader, &scope)?;
+    compatibility::check_header(&headers).map_err(ApiError)?;
     let now = reader.clock.now();
     let response = scope.read(&reader, |fleet| {
         let desired = DesiredState::for_node(fleet, &node);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
-        DesiredResponse { desired, pause, now }
+        DesiredResponse { desired, pause, now, protocol: Some(PROTOCOL) }
     })?;
     Ok(Json(response))
 }

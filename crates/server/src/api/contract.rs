@@ -45,7 +45,9 @@ const DECLARED: &[(&str, &[Code])] = &[
     ("show_design_node", &[Code::NotFound]),
     ("show_run_request", &[Code::UnknownVersion]),
     ("receive_log_piece", &[Code::Conflict]),
-    ("open_stream", &[Code::DuplicateAgent]),
+    ("open_stream", &[Code::DuplicateAgent, Code::IncompatibleAgent]),
+    ("receive_report", &[Code::IncompatibleAgent]),
+    ("desired_state", &[Code::IncompatibleAgent]),
     ("change_current_version", &[Code::UnknownVersion, Code::OlderRelease, Code::RolloutUnderWay, Code::PlanOutdated]),
     ("plan_rollout", &[Code::UnknownVersion, Code::OlderRelease, Code::Destroying, Code::RolloutRefused]),
     (

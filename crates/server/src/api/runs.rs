@@ -137,6 +137,8 @@ fn grouped(fleet: &Fleet, FailedNode { row, current }: &FailedNode) -> GroupedFa
             | Reason::Running { .. }
             | Reason::NoVersion
             | Reason::Behind { .. }
+            | Reason::NotDue { .. }
+            | Reason::Incompatible { .. }
             | Reason::Paused { .. }
             | Reason::Waiting { .. }
             | Reason::Blocked { .. }
@@ -360,8 +362,5 @@ fn serves_request(past: &PastRun, id: &str) -> bool {
 }
 
 fn silent(link: Link) -> Option<jiff::Timestamp> {
-    match link {
-        Link::Silent { since } => Some(since),
-        Link::Connected { .. } => None,
-    }
+    link.silent_since()
 }

@@ -72,7 +72,21 @@ pub(super) fn check_environment(facts: &EnvironmentFacts) -> Vec<DoctorFinding> 
         );
     }
     findings.extend(check_nodes(facts));
+    findings.extend(check_agent_versions(facts));
     findings
+}
+
+/// Agents of several versions, or of another version than this server. An upgrade in progress looks the same.
+fn check_agent_versions(facts: &EnvironmentFacts) -> Option<DoctorFinding> {
+    let own = env!("CARGO_PKG_VERSION");
+    if facts.agent_versions.keys().all(|version| version == own) {
+        return None;
+    }
+    let agents = |(version, count): (&String, &usize)| format!("{count} of {version}");
+    let named: Vec<String> = facts.agent_versions.iter().map(agents).collect();
+    let seen = format!("agents of other versions than this server ({own}): {}", named.join(", "));
+    let advice = "upgrade them after the servers; `muster node list` shows the version of each agent";
+    Some(DoctorFinding::new(DoctorCheck::Version, DoctorVerdict::Warning, seen).on(facts.env.as_str()).advise(advice))
 }
 
 /// Silent nodes that are named in a finding.
@@ -146,6 +160,7 @@ mod tests {
             bad_bundles: Vec::new(),
             unverified_bundles: 0,
             silent: Vec::new(),
+            agent_versions: BTreeMap::new(),
             refused_agents: Vec::new(),
         }
     }
@@ -157,6 +172,21 @@ mod tests {
         let seen = lines(check_environment(&EnvironmentFacts { silent, ..facts() }));
         let expected = "node prod failed: 2 of 3 are unreachable: web1 since 1970-01-01 00:00:00 UTC, db1 since 1970-01-01 00:01:00 UTC";
         assert!(seen.iter().any(|line| line.starts_with(expected)), "{seen:#?}");
+    }
+
+    #[test]
+    fn agents_of_other_versions_are_a_warning() {
+        let own = env!("CARGO_PKG_VERSION").to_owned();
+        let seen = |versions: &[(&str, usize)]| {
+            let agent_versions = versions.iter().map(|(version, count)| ((*version).to_owned(), *count)).collect();
+            lines(check_environment(&EnvironmentFacts { agent_versions, ..facts() }))
+        };
+        let is_warned = |seen: &[String]| seen.iter().any(|line| line.contains("agents of other versions"));
+        assert!(!is_warned(&seen(&[])) && !is_warned(&seen(&[(&own, 3)])));
+        let mixed = seen(&[("0.0.9", 2), (&own, 1)]);
+        let expected =
+            format!("version prod warning: agents of other versions than this server ({own}): 2 of 0.0.9, 1 of {own}");
+        assert!(mixed.iter().any(|line| line.starts_with(&expected)), "{mixed:?}");
     }
 
     #[test]

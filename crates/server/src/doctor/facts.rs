@@ -8,7 +8,6 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use muster_core::fleet::{DestroyRecord, Fleet, Node, RestoreRecord};
 use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
-use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
 use muster_core::replica::{ControllerName, ControllerRecord, RefusedAgent, ReplicaRecord};
 use muster_store::{Sharing, Store, StoreHealth, Verification};
@@ -94,6 +93,8 @@ pub struct EnvironmentFacts {
     pub unverified_bundles: usize,
     /// Nodes with a machine whose agent is connected to no replica, the longest silent first.
     pub silent: Vec<(NodeName, Timestamp)>,
+    /// Number of agents by version, of nodes whose agent has said it.
+    pub agent_versions: BTreeMap<String, usize>,
     /// Nodes with a second agent, which is refused.
     pub refused_agents: Vec<(NodeName, RefusedAgent)>,
 }
@@ -171,10 +172,7 @@ fn silent_nodes(app: &App, fleet: &Fleet) -> Vec<(NodeName, Timestamp)> {
         |node: &Node| node.machine.as_ref().is_none_or(|(machine, _)| machine.phase == MachinePhase::Provisioned);
     let nodes = fleet.designed().filter(|(_, node, _)| provisioned(node));
     let mut silent: Vec<(NodeName, Timestamp)> = nodes
-        .filter_map(|(name, ..)| match app.agents.links.link(fleet, name) {
-            Link::Silent { since } => Some((name.clone(), since)),
-            Link::Connected { .. } => None,
-        })
+        .filter_map(|(name, ..)| Some((name.clone(), app.agents.links.link(fleet, name).silent_since()?)))
         .collect();
     silent.sort_by(|(a, x), (b, y)| x.cmp(y).then_with(|| a.natural().cmp(&b.natural())));
     silent
@@ -184,6 +182,10 @@ fn environment(app: &App, fleet: &Fleet) -> EnvironmentFacts {
     let controllers = fleet.controllers().iter();
     let now = app.clock.now();
     let refused = fleet.recorded().filter_map(|(name, node, _)| Some((name.clone(), node.refused_agent(now)?)));
+    let mut agent_versions: BTreeMap<String, usize> = BTreeMap::new();
+    for agent in fleet.recorded().filter_map(|(_, node, _)| node.agent()) {
+        *agent_versions.entry(agent.version.clone()).or_default() += 1;
+    }
     EnvironmentFacts {
         env: fleet.env.clone(),
         nodes: fleet.designed().count(),
@@ -196,6 +198,7 @@ fn environment(app: &App, fleet: &Fleet) -> EnvironmentFacts {
         bad_bundles: Vec::new(),
         unverified_bundles: 0,
         silent: silent_nodes(app, fleet),
+        agent_versions,
         refused_agents: refused.collect(),
     }
 }

@@ -101,13 +101,14 @@ impl Presence {
     fn plan(&self, env: &EnvName) -> PresencePlan {
         let sessions = self.hub.sessions(env);
         let here = sessions.iter().map(|session| {
-            let (since, heard_at, holder) = (session.since, session.last_message_at(), session.holder.clone());
-            (session.node.clone(), LocalSession { since, heard_at, holder })
+            let (since, heard_at) = (session.since, session.last_message_at());
+            let (holder, agent) = (session.holder.clone(), session.agent.clone());
+            (session.node.clone(), LocalSession { since, heard_at, holder, agent })
         });
         let here = here.collect();
         let fleets = self.view.fleets();
         let Some(fleet) = fleets.get(env) else { return PresencePlan::default() };
-        plan(fleet, self.membership.id(), &here, |node| self.hub.silent_since(env, node))
+        plan(fleet, self.membership.id(), &here, |node| self.hub.silent_since(env, node), &self.hub.ended_calls(env))
     }
 
     /// Commits one batch. Returns whether the view has caught up with the result.

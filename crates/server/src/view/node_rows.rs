@@ -70,6 +70,7 @@ pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &N
         desired: desired.map(|desired| desired.version.clone()),
         reason,
         active: node.active().is_some(),
+        agent: node.agent().cloned(),
         link,
         paused,
         policy: node.policy.as_ref().map(|(record, _)| record.clone()),
@@ -139,7 +140,7 @@ const KEYS: FilterKeys<'static> = FilterKeys {
     open: &["label."],
     closed: &[
         ("state", &NodeState::FILTER_VALUES),
-        ("liveness", &["connected", UNREACHABLE]),
+        ("liveness", &["connected", "between_calls", UNREACHABLE]),
         ("active", &["true", "false"]),
         ("policy", &NodePolicy::WORDS),
         ("phase", &MachinePhase::WORDS),
@@ -188,6 +189,7 @@ impl FilterFields for NodeFields<'_> {
             "desired" => row.desired.as_ref().is_some_and(|version| test(version.as_str())),
             "liveness" => match row.link {
                 Link::Connected { .. } => test("connected"),
+                Link::BetweenCalls { .. } => test("between_calls"),
                 Link::Silent { .. } => test(UNREACHABLE) || test("silent"),
             },
             "active" => test(if row.active { "true" } else { "false" }),
@@ -293,6 +295,7 @@ mod tests {
                 retry: None,
             }),
             active: false,
+            agent: None,
             link: Link::Silent { since: jiff::Timestamp::UNIX_EPOCH },
             paused: None,
             policy: None,

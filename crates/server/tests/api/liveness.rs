@@ -1,13 +1,18 @@
 //! Silent nodes leave their role and return, and a lost leader of a role is replaced.
 
+use jiff::{SignedDuration, ToSpan};
+use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::Role;
-use muster_core::node::status::Reason;
+use muster_core::node::agent::CallInterval;
+use muster_core::node::liveness::Link;
+use muster_core::node::status::{NodeState, Reason};
 use muster_core::report::{Outcome, Verdict};
 use muster_core::txn::{Op, Txn};
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
-use crate::fixture::{Fixture, PASSED, next, node};
+use crate::fixture::{Fixture, PASSED, http, next, node, version};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_node_leaves_its_role_and_returns() {
@@ -31,6 +36,95 @@ async fn silent_node_leaves_its_role_and_returns() {
     let mut stream = fixture.open("db1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
     next(&mut stream).await;
     fixture.wait_for("db1 is back", |fleet| fleet.active_count(&db) == 1).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_of_cron_stays_in_its_role_between_calls() {
+    let fixture = Fixture::start_impatient(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
+    let db = Role::new("db").unwrap();
+    let every = |seconds| CallInterval::try_from(SignedDuration::from_secs(seconds)).ok();
+    let call = |every| SyncOpen { protocol: Some(2), version: Some("0.9.1".into()), every, ..SyncOpen::default() };
+    // A call that is shorter than a round of presence writes counts, too.
+    let mut stream = fixture.open("db1", &call(every(1800))).await;
+    next(&mut stream).await;
+    fixture.validate("db1", 1).await;
+    drop(stream);
+    let agent = |fleet: &Fleet| fleet.get(&node("db1")).and_then(|node| node.agent().cloned());
+    fixture
+        .wait_for("its call is recorded", |fleet| agent(fleet).is_some_and(|agent| agent.every == every(1800)))
+        .await;
+    // A daemon that goes silent at the same time shows that the controller has decided.
+    let mut daemon = fixture.open("web1", &SyncOpen::default()).await;
+    next(&mut daemon).await;
+    fixture.validate("web1", 1).await;
+    drop(daemon);
+    let active = |fleet: &Fleet, name: &str| fleet.get(&node(name)).is_some_and(|node| node.active().is_some());
+    fixture.wait_for("web1 is lost", |fleet| !active(fleet, "web1")).await;
+    assert_eq!(fixture.app.view.fleets()[&fixture.env].active_count(&db), 1);
+
+    let shown = fixture.client.node(&fixture.env, &node("db1")).await.unwrap().row;
+    assert_eq!((shown.state, shown.not_counted), (NodeState::Validated, None));
+    let Link::BetweenCalls { since, due, until, .. } = shown.link else { panic!("{:?}", shown.link) };
+    assert_eq!((due - since, until - since), (1800.seconds(), 3660.seconds()));
+    let rows = fixture.client.nodes_of(&fixture.env, "liveness=between_calls").await.unwrap().items;
+    assert_eq!(rows.iter().map(|row| row.node.as_str()).collect::<Vec<_>>(), ["db1"]);
+    assert_eq!(rows[0].agent.as_ref().map(|agent| agent.version.as_str()), Some("0.9.1"));
+
+    // A new version is not due before the next call.
+    fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    fixture
+        .wait_for("v2 is desired", |fleet| fleet.desired_of(&node("db1")).is_some_and(|it| it.version == version("v2")))
+        .await;
+    let shown = fixture.client.node(&fixture.env, &node("db1")).await.unwrap().row;
+    assert!(matches!(shown.reason, Some(Reason::NotDue { .. })), "{:?}", shown.reason);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_of_a_distant_version_is_refused_and_shown() {
+    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
+    let open = |protocol| SyncOpen { protocol, version: Some("9.0.0".into()), ..SyncOpen::default() };
+    for near in [None, Some(1), Some(2), Some(3)] {
+        let mut stream = fixture.open("web1", &open(near)).await;
+        let SyncEvent::Hello { protocol, .. } = next(&mut stream).await else { panic!("no hello") };
+        assert_eq!(protocol, Some(2));
+    }
+    let refused = fixture.client.sync(&fixture.env, &node("db1"), &open(Some(4))).await.unwrap_err();
+    let problem = refused.problem().unwrap();
+    assert_eq!(problem.code, ProblemCode::IncompatibleAgent);
+    assert!(problem.hint.as_deref().is_some_and(|hint| hint.contains("upgrade the servers first")), "{problem}");
+    fixture.wait_for("the refusal is recorded", |fleet| fleet.get(&node("db1")).unwrap().agent().is_some()).await;
+    let shown = fixture.client.node(&fixture.env, &node("db1")).await.unwrap().row;
+    let Some(Reason::Incompatible { version, protocols }) = shown.reason else { panic!("{:?}", shown.reason) };
+    assert_eq!((version.as_str(), protocols.agent, protocols.server), ("9.0.0", 4, 2));
+    // Its other requests are refused as well. The next one of the same version writes nothing.
+    let distant = fixture.client.clone().with_protocol(4);
+    let report = fixture.report("db1", 1, 1, PASSED);
+    for refused in [
+        distant.report(&fixture.env, &report).await.map(drop),
+        distant.desired(&fixture.env, &node("db1")).await.map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().problem().map(|problem| problem.code), Some(ProblemCode::IncompatibleAgent));
+    }
+    let before = fixture.state().await;
+    fixture.client.sync(&fixture.env, &node("db1"), &open(Some(4))).await.unwrap_err();
+    assert_eq!(fixture.state().await, before);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_fields_of_an_agent_are_ignored() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let post = async |path: &str, mut body: serde_json::Value| {
+        body["from_a_newer_agent"] = serde_json::json!({"nested": [1, 2]});
+        let request = http().post(fixture.url(path)).json(&body);
+        request.send().await.unwrap().status().as_u16()
+    };
+    let open = serde_json::to_value(SyncOpen { protocol: Some(3), version: Some("2.0".into()), ..SyncOpen::default() });
+    assert_eq!(post("/v1/envs/test/nodes/db1/sync", open.unwrap()).await, 200);
+    let report = serde_json::to_value(fixture.report("db1", 1, 1, PASSED)).unwrap();
+    assert_eq!(post("/v1/envs/test/nodes/db1/reports", report).await, 200);
     fixture.stop().await;
 }
 

@@ -7,15 +7,18 @@ use muster_core::audit::{self, Actor, AuditProblem, AuditRecord, AuditValue, Sea
 use muster_core::keys::ServerKey;
 use muster_core::lookup::config_data::Layer;
 use muster_core::names::{DataKey, EnvName, UserName};
+use muster_core::node::policy::NodePolicy;
 use muster_core::txn::{Op, Txn};
 use muster_core::user::{RoleScope, UserRole, UserRoles};
 use muster_identity::tls::pinned_config;
 use muster_identity::token::UserToken;
 use muster_server::Blobs;
 use muster_wire::audit::{AuditQuery, VerifyAuditQuery};
-use muster_wire::client::{Client, ClientError, Credentials, DatumPrecondition};
+use muster_wire::client::{Client, ClientError, Credentials, DatumPrecondition, RolloutRef, RolloutVerb};
 use muster_wire::data::SetDatum;
+use muster_wire::policy::SetPolicy;
 use muster_wire::problem::ProblemCode;
+use muster_wire::rollout::OperateRequest;
 use muster_wire::token::Token;
 use muster_wire::users::{ChangeUser, CreateUser, CreateUserToken, WhoAmI};
 use serde_json::json;
@@ -93,6 +96,39 @@ async fn roles_decide_what_a_user_may_do() {
     let change = ChangeUser { roles: [(scope("test"), None)].into(), ..ChangeUser::default() };
     admin.change_user(&user("vera"), &change, "").await.unwrap();
     assert_eq!(code(&viewer.nodes(env).await.unwrap_err()), ProblemCode::Forbidden);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_retire_and_approvers_promote() {
+    let fixture = Fixture::start(&[("web1", "web"), ("web2", "web")]).await;
+    let env = &fixture.env;
+    let viewer = client(&fixture, &make_user(&fixture, "vera", &[("test", UserRole::Viewer)]).await);
+    let operator = client(&fixture, &make_user(&fixture, "otto", &[("test", UserRole::Operator)]).await);
+    let approver = client(&fixture, &make_user(&fixture, "anna", &[("test", UserRole::Approver)]).await);
+    let refusal = |result: Result<(), ClientError>| result.err().map(|error| code(&error));
+
+    let retire = SetPolicy { policy: NodePolicy::Retired, reason: "old".into() };
+    let set = async |by: &Client, node: &str| by.set_policy(env, node, &retire, "").await.map(drop);
+    assert_eq!(refusal(set(&viewer, "web1").await), Some(ProblemCode::Forbidden));
+    assert_eq!(refusal(set(&operator, "web1").await), None);
+    assert_eq!(refusal(set(&approver, "web2").await), None, "an approver is an operator, too");
+    let end = async |by: &Client| by.end_policy(env, "web1", NodePolicy::Retired, "").await.map(drop);
+    assert_eq!(refusal(end(&viewer).await), Some(ProblemCode::Forbidden));
+    assert_eq!(refusal(end(&operator).await), None);
+
+    // Who may send the command learns that there is no rollout.
+    let send = async |by: &Client, verb| {
+        by.operate_rollout(env, RolloutRef::Active, verb, &OperateRequest::default()).await.map(drop)
+    };
+    for verb in [RolloutVerb::Promote, RolloutVerb::Skip] {
+        assert_eq!(refusal(send(&viewer, verb).await), Some(ProblemCode::Forbidden), "{verb:?}");
+        assert_eq!(refusal(send(&operator, verb).await), Some(ProblemCode::Forbidden), "{verb:?}");
+        let answered = refusal(send(&approver, verb).await);
+        assert!(answered.is_some_and(|code| code != ProblemCode::Forbidden), "{verb:?} {answered:?}");
+    }
+    let answered = refusal(send(&operator, RolloutVerb::Pause).await);
+    assert!(answered.is_some_and(|code| code != ProblemCode::Forbidden), "{answered:?}");
     fixture.stop().await;
 }
 

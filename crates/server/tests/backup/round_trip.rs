@@ -27,6 +27,21 @@ async fn backup_round_trip_through_etcd_is_lossless() {
 }
 
 #[tokio::test]
+async fn backup_holds_policies_and_design_values_of_nodes() {
+    let first = BackupFixture::embedded().await;
+    first.found(1).await;
+    let policy = r#"{"policy":"cordoned","by":"ada","reason":"disk swap","since":"2026-11-15T10:00:00Z"}"#;
+    first.put("policy/web1", policy).await;
+    first.put("self/web1", r#"{"rack":"r1"}"#).await;
+    let second = BackupFixture::embedded().await;
+    second.restore(&first.backup().await, false).await.unwrap();
+    let restored = second.keys().await;
+    assert_eq!(restored, first.keys().await);
+    assert_eq!(restored.get("policy/web1").map(Vec::as_slice), Some(policy.as_bytes()));
+    assert!(restored.contains_key("self/web1"));
+}
+
+#[tokio::test]
 async fn each_restore_begins_a_later_epoch() {
     let first = BackupFixture::embedded().await;
     first.found(2).await;

@@ -257,6 +257,7 @@ fn kind(hold: &Hold) -> Option<String> {
         Hold::Paused { node, .. }
         | Hold::Cordoned { node, .. }
         | Hold::Silent { node, .. }
+        | Hold::NotDue { node, .. }
         | Hold::Machine { node } => node.to_string(),
     };
     Some(format!("{} {about}", hold.word()))

@@ -91,7 +91,7 @@ impl QueueFixture {
 
     fn handle(&mut self, event: QueueEvent) -> QueueAction {
         let retry = RetryBackoff { first: FIRST_RETRY, cap: Duration::from_secs(300) };
-        let pauses = DecisionTimings { debounce: DEBOUNCE, retry, chance: 0.5, phase: 0.25 };
+        let pauses = DecisionTimings { debounce: DEBOUNCE, retry, chance: 0.5, phase: 0.25, first: FirstWork::Run };
         let (schedule, action) = decide(self.schedule.clone(), self.view(), event, self.now, pauses);
         self.schedule = schedule;
         if let QueueAction::Adopt(desired) = &action {

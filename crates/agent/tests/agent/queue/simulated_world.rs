@@ -15,7 +15,7 @@ use muster_agent::clock::EventTime;
 use muster_agent::config::AgentNode;
 use muster_agent::interfaces::NodeInterfaces;
 use muster_agent::queue::io::{AcceptedReport, Effect, Input};
-use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
+use muster_agent::queue::state_machine::{FirstWork, InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::{Dispatch, NextSend, ReportDisposition, ServerAnswer};
 use muster_agent::report::unsent::UnsentReport;
 use muster_agent::run::{WorkOrder, report_builder};
@@ -90,6 +90,7 @@ impl SimulatedWorld {
             certname: None,
             interfaces: NodeInterfaces::Configured(Interfaces::new()),
             holder: None,
+            every: None,
             boot: Some("b".into()),
             root: "/".into(),
             puppet: "puppet".into(),
@@ -341,7 +342,11 @@ fn start(node: &Arc<AgentNode>, disk: &SimulatedDisk) -> RunQueue {
     let retry = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
     let snapshot = disk.snapshot.clone();
     let found = InitialState { ledger, snapshot, last_snapshot: None, running_snapshot: None };
-    RunQueue::new(Arc::clone(node), found, Timings { debounce: Duration::from_millis(10), retry })
+    RunQueue::new(
+        Arc::clone(node),
+        found,
+        Timings { debounce: Duration::from_millis(10), retry, first: FirstWork::Run },
+    )
 }
 
 fn applied(desired: &DesiredState, run_every: Option<SignedDuration>, drift: DriftPolicy) -> AppliedRelease {

@@ -14,7 +14,7 @@ use crate::commands::up::FleetTranscript;
 use crate::commands::watch::{WatchedAnswer, watch};
 use crate::connect::Session;
 use crate::failure::{Exit, Failure};
-use crate::output::{Out, Terminal, node_table};
+use crate::output::{Out, Terminal, node_list_table};
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -55,7 +55,7 @@ impl WatchedAnswer for Page<NodeRow> {
     type Transcript = FleetTranscript;
 
     fn show(&self, now: Timestamp, out: &mut Out) {
-        out.table(node_table(&self.items, now));
+        out.table(node_list_table(&self.items, now));
     }
 
     fn changes(&self, transcript: &mut FleetTranscript, now: Timestamp) -> Vec<String> {
@@ -76,7 +76,7 @@ pub(super) async fn list(args: &ListArgs, globals: &Globals, terminal: &mut Term
     let none = page.items.is_empty();
     terminal.out.answer(&page, |out| {
         if !none {
-            out.table(node_table(&page.items, now));
+            out.table(node_list_table(&page.items, now));
         }
     });
     if none {

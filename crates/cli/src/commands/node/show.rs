@@ -89,9 +89,24 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
             Link::Connected { since } => {
                 format!("connected for {}{}", age(since, now), activity(&detail.activity, now))
             }
-            Link::Silent { since } => format!("not connected for {}", age(since, now)),
+            Link::BetweenCalls { since, every, due, .. } => {
+                let next = if due > now {
+                    format!("next call by {} UTC", due.strftime("%F %T"))
+                } else {
+                    format!("late for {}", age(due, now))
+                };
+                format!("cron, every {every}, {next} (last call {} ago)", age(since, now))
+            }
+            Link::Silent { since } => {
+                let cron =
+                    row.agent.as_ref().and_then(|agent| agent.every).map(|every| format!("; cron, every {every}"));
+                format!("not connected for {}{}", age(since, now), cron.unwrap_or_default())
+            }
         },
     );
+    if let Some(agent) = &row.agent {
+        fact("software", format!("muster-agent {} (protocol {})", agent.version, agent.protocol));
+    }
     if let Some(refused) = &detail.refused_agent {
         fact("duplicate", refused.to_string());
     }

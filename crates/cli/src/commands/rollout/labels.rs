@@ -58,6 +58,7 @@ pub(super) fn hold(hold: &Hold, waves: &[WaveRow]) -> String {
         | Hold::Paused { .. }
         | Hold::Cordoned { .. }
         | Hold::Silent { .. }
+        | Hold::NotDue { .. }
         | Hold::Machine { .. } => None,
     };
     text::one_line(&text.unwrap_or_else(|| hold.to_string()))

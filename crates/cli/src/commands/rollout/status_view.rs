@@ -377,6 +377,7 @@ pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
         | Hold::Paused { .. }
         | Hold::Cordoned { .. }
         | Hold::Silent { .. }
+        | Hold::NotDue { .. }
         | Hold::Machine { .. } => false,
     };
     let shown: Vec<&Hold> = status.holds.iter().filter(|hold| !is_shown_above(hold)).collect();

@@ -76,6 +76,44 @@ fn progress_shows_the_halt_reason() {
 }
 
 #[test]
+fn node_of_cron_has_its_interval_to_answer() {
+    for at_once in [false, true] {
+        let every = minutes(30);
+        let mut harness = if at_once {
+            let mut harness = start(2);
+            harness.world.cron("web2", every);
+            harness
+        } else {
+            let mut world = FakeFleet::with_roles(&[("web", 2, "a b")]);
+            world.cron("web2", every);
+            RolloutHarness::start(world, budget(2, None))
+        };
+        harness.settle();
+        harness.validate("web1");
+        harness.advance(deadlines().node + minutes(1));
+        assert_eq!(harness.phase(), RolloutPhase::Running, "at once: {at_once}");
+        assert_eq!(state(&harness, "web2"), RolloutNodeState::Granted);
+        assert!(matches!(hold_of(&harness, "web2"), Some(Hold::NotDue { .. })), "{:?}", hold_of(&harness, "web2"));
+        // It calls in time.
+        harness.validate("web2");
+        harness.settle();
+        assert_eq!(harness.phase(), RolloutPhase::Completed, "at once: {at_once}");
+    }
+}
+
+#[test]
+fn node_of_cron_that_never_calls_fails() {
+    let mut world = FakeFleet::with_roles(&[("web", 2, "a b")]);
+    world.cron("web2", minutes(30));
+    let mut harness = RolloutHarness::start(world, budget(2, None));
+    harness.settle();
+    harness.validate("web1");
+    harness.advance(deadlines().node + minutes(61));
+    let expected = |state| matches!(state, RolloutNodeState::Failed { how: FailureKind::Unreachable, .. });
+    assert!(expected(state(&harness, "web2")), "{:?}", state(&harness, "web2"));
+}
+
+#[test]
 fn at_once_without_connected_nodes_pauses() {
     let mut harness = start(2);
     harness.report("web1", failed());

@@ -189,6 +189,8 @@ decision_arms! {
     HoldPaused: "a node waits: it is paused";
     HoldCordoned: "a node waits: it is cordoned";
     HoldSilent: "a node waits: its agent is disconnected";
+    HoldNotDue: "a node waits: cron has not started its agent",
+        out of reach: "agents of the simulated fleets run all the time";
     HoldMachine: "a node waits: it has no machine",
         rare: "a node that joins is provisioned within a second";
 

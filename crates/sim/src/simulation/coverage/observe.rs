@@ -302,6 +302,7 @@ fn of_hold(hold: &Hold) -> DecisionArm {
         Hold::Paused { .. } => DecisionArm::HoldPaused,
         Hold::Cordoned { .. } => DecisionArm::HoldCordoned,
         Hold::Silent { .. } => DecisionArm::HoldSilent,
+        Hold::NotDue { .. } => DecisionArm::HoldNotDue,
         Hold::Machine { .. } => DecisionArm::HoldMachine,
     }
 }

@@ -14,7 +14,7 @@ use muster_agent::backoff::RetryBackoff;
 use muster_agent::config::AgentNode;
 use muster_agent::interfaces::NodeInterfaces;
 use muster_agent::queue::io::{Effect, Input, QueueStatus};
-use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
+use muster_agent::queue::state_machine::{FirstWork, InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::Dispatch;
 use muster_agent::report::unsent::UnsentReport;
 use muster_agent::state::directory::Layout;
@@ -164,6 +164,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
         certname: None,
         interfaces: NodeInterfaces::Configured([("eth0".to_owned(), format!("10.0.0.{}", name.natural().1))].into()),
         holder: None,
+        every: None,
         boot: Some(format!("{name}-boot-{boots}")),
         root: Path::new("/").into(),
         puppet: Path::new("puppet").into(),
@@ -177,6 +178,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<AgentNode> {
 const TIMINGS: Timings = Timings {
     debounce: Duration::from_millis(200),
     retry: RetryBackoff { first: Duration::from_secs(4), cap: Duration::from_secs(30) },
+    first: FirstWork::Run,
 };
 
 impl World {

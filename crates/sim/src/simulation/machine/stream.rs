@@ -64,7 +64,7 @@ impl World {
             StreamMessage::Event(event) => event,
         };
         match event {
-            SyncEvent::Hello { incarnation, role, host_name, now } => {
+            SyncEvent::Hello { incarnation, role, host_name, now, .. } => {
                 machine.stream.dials = 0;
                 let renewed = machine.stream.asks_anew;
                 self.input(number, Input::Hello { incarnation, role, host_name, now, renewed });

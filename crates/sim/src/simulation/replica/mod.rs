@@ -11,7 +11,7 @@ mod rollouts;
 mod sessions;
 pub(crate) mod view;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
@@ -19,6 +19,7 @@ use muster_core::names::{NodeName, ReplicaId};
 use muster_core::replica::ControllerName;
 use muster_core::replica::controller_lock::{ControllerLock, ReplicaLease};
 use muster_core::replica::links::LinkTracker;
+use muster_core::replica::presence::EndedCall;
 use muster_core::txn::{LeaseId, Revision};
 use muster_rollout::decision::ObservationAge;
 
@@ -97,6 +98,7 @@ struct LockState {
 struct AgentLinks {
     connections: BTreeMap<NodeName, Connection>,
     silent_since: BTreeMap<NodeName, Timestamp>,
+    ended_calls: HashMap<NodeName, EndedCall>,
     listening_since: Timestamp,
     absences: Option<LinkTracker>,
     links: Links,
@@ -120,6 +122,7 @@ impl Replica {
             agents: AgentLinks {
                 connections: BTreeMap::new(),
                 silent_since: BTreeMap::new(),
+                ended_calls: HashMap::new(),
                 listening_since: now,
                 absences: None,
                 links: Links::default(),

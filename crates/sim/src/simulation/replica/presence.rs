@@ -39,11 +39,19 @@ impl World {
         let greeted = server.agents.connections.iter().filter(|(_, connection)| connection.is_accepted());
         let here: HashMap<_, _> = greeted
             .map(|(node, connection)| {
-                (node.clone(), LocalSession { since: connection.since, heard_at: connection.heard_at, holder: None })
+                (
+                    node.clone(),
+                    LocalSession {
+                        since: connection.since,
+                        heard_at: connection.heard_at,
+                        holder: None,
+                        agent: connection.agent.clone(),
+                    },
+                )
             })
             .collect();
         let silent = |node: &_| server.agents.silent_since.get(node).copied().unwrap_or(server.agents.listening_since);
-        let plan = plan(fleet, &server.id, &here, silent);
+        let plan = plan(fleet, &server.id, &here, silent, &server.agents.ended_calls);
         self.await_pings(replica, &plan.contested);
         let batch = &plan.writes[..plan.writes.len().min(BATCH)];
         if batch.is_empty() {

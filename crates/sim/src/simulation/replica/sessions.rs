@@ -7,8 +7,10 @@ use muster_core::fleet::{Effects, Fleet};
 use muster_core::lookup::Lookups;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::NodeName;
+use muster_core::node::agent::AgentInfo;
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::Activity;
+use muster_core::replica::presence::EndedCall;
 use muster_core::report::status_move;
 use muster_core::txn::{Generation, Revision};
 use muster_wire::sync::{DesiredState, SyncEvent, SyncOpen};
@@ -36,6 +38,7 @@ pub(crate) struct Connection {
     has_snapshot: bool,
     pause: Option<NodePause>,
     greeted: bool,
+    pub(super) agent: Option<AgentInfo>,
     /// Another server claims the agent: the next answer to a ping decides.
     pub(super) pinged: bool,
 }
@@ -68,6 +71,7 @@ impl World {
             has_snapshot: open.has_snapshot,
             pause: open.pause.clone(),
             greeted: false,
+            agent: open.agent(),
             pinged: false,
         };
         self.replicas[replica].agents.links.invalidate(&node);
@@ -183,7 +187,7 @@ impl World {
         }
         server.agents.silent_since.remove(&node);
         server.agents.links.invalidate(&node);
-        self.send(session, SyncEvent::Hello { incarnation, role, host_name: None, now });
+        self.send(session, SyncEvent::Hello { incarnation, role, host_name: None, now, protocol: None });
         self.send_updates(replica, &node);
         self.connections_changed(replica);
     }
@@ -212,8 +216,11 @@ impl World {
         let Some(node) = self.connected_as(replica, session) else { return };
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
-        server.agents.connections.remove(&node);
+        let connection = server.agents.connections.remove(&node);
         server.agents.links.invalidate(&node);
+        if let Some(agent) = connection.and_then(|connection| connection.agent).filter(|agent| agent.every.is_some()) {
+            server.agents.ended_calls.insert(node.clone(), EndedCall { ended: now, agent });
+        }
         server.agents.silent_since.insert(node, now);
         self.close_replica_end(session);
         self.connections_changed(replica);

@@ -135,6 +135,7 @@ fn is_news(hold: &Hold) -> bool {
         | Hold::Paused { .. }
         | Hold::Cordoned { .. }
         | Hold::Silent { .. }
+        | Hold::NotDue { .. }
         | Hold::Machine { .. } => true,
         // These change with each node; the lines of the waves show them.
         Hold::Halted { .. }
