@@ -146,6 +146,7 @@ impl InProcessServer {
                 socket: None,
                 token: Token::new(TOKEN)?,
                 limits: ConnectionLimits::default(),
+                secrets_key: blobs.with_file_name("secrets.key"),
                 blobs,
                 liveness_timeouts: LivenessTimeouts::default(),
                 lease: LeasePace::default(),

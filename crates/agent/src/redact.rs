@@ -47,6 +47,7 @@ struct EarlierSnapshot {
 
 #[derive(Deserialize)]
 struct EarlierDatum {
+    #[serde(default)]
     value: Value,
     #[serde(default)]
     secret: bool,

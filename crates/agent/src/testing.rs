@@ -72,7 +72,10 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, AgentNode) {
 /// Redactor of these texts.
 pub(crate) fn secrets(texts: &[&str]) -> Redactor {
     let layer = muster_core::lookup::config_data::Layer::Global;
-    let datum = |text: &&str| Datum { value: (*text).into(), secret: true, layer: layer.clone() };
+    let datum = |text: &&str| {
+        let (value, layer) = ((*text).into(), layer.clone());
+        Datum { value, secret: true, tag: None, unavailable: None, layer }
+    };
     let key = |number| DataKey::new(format!("secret_{number}")).unwrap();
     let data = texts.iter().enumerate().map(|(number, text)| (key(number), datum(text))).collect();
     Redactor::for_snapshot(&Snapshot { data, ..Snapshot::default() })

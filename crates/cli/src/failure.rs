@@ -200,6 +200,7 @@ fn refusal_exit(code: ProblemCode) -> Exit {
         | ProblemCode::OlderRelease
         | ProblemCode::UntrustsCurrent
         | ProblemCode::PolicyRefused
+        | ProblemCode::SecretsUnavailable
         | ProblemCode::RemovesAll
         | ProblemCode::NotAsExpected
         | ProblemCode::TooLarge

@@ -138,6 +138,9 @@ pub(crate) struct ServerAccess {
 /// Name of the directory of the certificate authority in a state directory.
 pub(crate) const AUTHORITY: &str = "ca";
 
+/// Name of the file with the keys of secrets in a state directory.
+pub(crate) const SECRETS_KEY: &str = "secrets.key";
+
 /// Name of the Unix socket in a state directory.
 const SOCKET: &str = "server.sock";
 /// Longest path of a Unix socket, in bytes; the kernel needs one more for the end. The server first binds a longer name.

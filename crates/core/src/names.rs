@@ -143,6 +143,12 @@ name!(
 );
 
 name!(
+    /// Id of a key that seals secrets.
+    SecretKeyId, "key id",
+    "16 of 0-9 and a-f", is_token
+);
+
+name!(
     /// A person.
     UserName, "user name",
     "1 to 64 of a-z, 0-9, '.', '-', '_' and '@', beginning with a letter or digit", is_user

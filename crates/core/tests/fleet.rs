@@ -260,6 +260,7 @@ fn server_changes_wake_no_node() {
         version: "0.1.0".into(),
         since,
         blobs: BlobsMark { directory: "/blobs".into(), nonce: "n".into() },
+        secret_keys: Vec::new(),
     };
     let controller = ControllerRecord { replica: id.clone(), since };
     let presence = PresenceRecord { replica: Some(id.clone()), since, ..PresenceRecord::default() };

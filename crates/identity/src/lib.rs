@@ -9,6 +9,7 @@
 //! - [`authority`]: issues certificates. Only servers have one; its key is a private file, never in the store.
 //! - [`request`]: the key that a node makes, its certificate request, and the server's check of a request.
 //! - [`certificate`]: names in certificates (`spiffe://muster/env/prod/node/web1`), and reading them.
+//! - [`secret_keys`]: keys that seal secrets of the configuration data, in a private file that all replicas have.
 //! - [`token`]: join tokens and pins.
 //! - [`tls`]: configurations of rustls for servers and clients. Certificates and roots are replaced while connections are open.
 //!
@@ -19,5 +20,6 @@ pub mod authority;
 pub mod certificate;
 pub mod private_file;
 pub mod request;
+pub mod secret_keys;
 pub mod tls;
 pub mod token;

@@ -38,6 +38,7 @@ use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
 use crate::rollouts::gate::commands::GateCommands;
 use crate::rollouts::plans::Plans;
+use crate::secrets::SecretsFile;
 use crate::view::node_rows::{AgentActivities, RemoteActivities};
 use crate::view::{LatestRevision, View};
 
@@ -153,6 +154,8 @@ pub struct ReplicaState {
     pub membership: Arc<Membership>,
     pub controller_locks: Arc<ControllerLocks>,
     pub liveness: Arc<LivenessController>,
+    /// File with the keys of secrets.
+    pub(crate) secrets: Arc<SecretsFile>,
     /// Revision of the view at the last reconciliation of rollouts.
     pub rollouts_checked_at: Arc<watch::Sender<Option<Revision>>>,
     pub metrics: Arc<Registry>,

@@ -45,6 +45,7 @@ pub mod releases;
 pub mod replica;
 mod reports;
 pub mod rollouts;
+mod secrets;
 mod server;
 mod transactions;
 mod view;

@@ -7,6 +7,7 @@ mod identity;
 mod release;
 mod rollout;
 mod runs;
+mod secrets;
 mod users;
 
 use std::fmt::Display;

@@ -71,6 +71,8 @@ pub enum DoctorCheck {
     Clock,
     /// Visibility of the same blobs by all replicas.
     Blobs,
+    /// Keys of secrets: the same on all replicas, and enough to open all secrets.
+    Secrets,
     /// Environments: restores in progress and unreadable keys.
     Environment,
     /// Connections of the nodes' agents.
@@ -91,6 +93,7 @@ impl DoctorCheck {
             DoctorCheck::Controller => "controller",
             DoctorCheck::Clock => "clock",
             DoctorCheck::Blobs => "blobs",
+            DoctorCheck::Secrets => "secrets",
             DoctorCheck::Environment => "environment",
             DoctorCheck::Node => "node",
         }

@@ -32,6 +32,7 @@ pub mod problem;
 pub mod release;
 pub mod rollout;
 pub mod runs;
+pub mod secrets;
 pub mod sse;
 pub mod sync;
 pub mod token;

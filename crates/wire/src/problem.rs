@@ -133,6 +133,8 @@ pub enum ProblemCode {
     DesignUnreadable,
     /// The view has not reached the required revision. A response could be stale.
     CannotTell,
+    /// The server has no key to seal a secret with, or its replicas have different keys.
+    SecretsUnavailable,
     /// The store did not execute the change, or its result is unknown. A retry is safe.
     StoreUnavailable,
     /// The disk of the store is full.
@@ -230,6 +232,7 @@ impl ProblemCode {
             | ProblemCode::RemovesAll
             | ProblemCode::UntrustsCurrent
             | ProblemCode::OlderRelease
+            | ProblemCode::SecretsUnavailable
             | ProblemCode::DuplicateAgent
             | ProblemCode::IncompatibleAgent => 409,
             ProblemCode::NotAsExpected => 412,
@@ -292,6 +295,7 @@ impl ProblemCode {
             ProblemCode::Busy => "The server is busy",
             ProblemCode::DesignUnreadable => "The design cannot be read",
             ProblemCode::CannotTell => "The view is behind the required revision",
+            ProblemCode::SecretsUnavailable => "Secrets cannot be sealed",
             ProblemCode::StoreUnavailable => "The store is unavailable",
             ProblemCode::StoreFull => "The disk of the store is full",
             ProblemCode::Internal => "The server failed",

@@ -131,3 +131,17 @@ fn hiera_files_of_the_book_are_valid() {
     });
     assert_eq!(run.noticed("level"), "of the node");
 }
+
+#[test]
+fn secret_that_the_server_cannot_open_makes_the_run_pending() {
+    let release = release("node default {\n  notice(\"got=${lookup('ntp::key')}\")\n}\n", "ntp::key: 'of the file'\n");
+    let node = PuppetNode::new("web1", "web", "127.77.0.9");
+    let datum = json!({"secret": true, "tag": "s1", "unavailable": "the server has no key", "layer": "global"});
+
+    let run = node.apply_with(release.path(), "v1", json!({"data": {"ntp::key": datum}}));
+
+    assert_eq!(run.code, Some(1), "{run:#?}");
+    let reason = "the secret ntp::key is not available: the server has no key";
+    assert_eq!(run.pending, [json!({"kind": "other", "reason": reason})]);
+    assert_eq!(run.lookups, ["data::ntp::key"]);
+}

@@ -179,7 +179,10 @@ impl RunQueue {
                 None
             }
             Input::Desired(desired) => Some(QueueEvent::Desired(desired)),
-            Input::Snapshot(snapshot) => {
+            Input::Snapshot(mut snapshot) => {
+                if let Some(before) = &self.snapshot {
+                    Arc::make_mut(&mut snapshot).keep_secrets_of(before);
+                }
                 self.effects.push(Effect::SaveSnapshot(Arc::clone(&snapshot)));
                 self.snapshot = Some(snapshot);
                 Some(QueueEvent::SnapshotStored)

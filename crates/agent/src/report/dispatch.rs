@@ -154,6 +154,7 @@ pub fn disposition(answer: ServerAnswer, renewed: bool) -> ReportDisposition {
         | ProblemCode::OlderRelease
         | ProblemCode::UntrustsCurrent
         | ProblemCode::PolicyRefused
+        | ProblemCode::SecretsUnavailable
         | ProblemCode::RemovesAll
         | ProblemCode::NotAsExpected
         | ProblemCode::DesignRefused

@@ -234,7 +234,13 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "ntp_servers\nnova::port\ndata::ntp_servers\nleader::db\nno key\n").unwrap();
         let layer = muster_core::lookup::config_data::Layer::Global;
-        let datum = muster_core::lookup::config_data::Datum { value: "a".into(), secret: false, layer };
+        let datum = muster_core::lookup::config_data::Datum {
+            value: "a".into(),
+            secret: false,
+            tag: None,
+            unavailable: None,
+            layer,
+        };
         let data = [(DataKey::new("ntp_servers").unwrap(), datum)].into();
         let lookups = read_lookups(file.path(), &Snapshot { data, ..Snapshot::default() }, None);
         let keys: Vec<_> = lookups.keys().map(String::as_str).collect();

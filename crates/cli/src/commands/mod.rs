@@ -26,6 +26,7 @@ mod release;
 mod restore;
 mod rollout;
 mod runs;
+mod secrets;
 mod serve;
 mod services;
 mod status;
@@ -104,6 +105,9 @@ pub enum Command {
     /// Show the certificate authority of the server
     #[command(subcommand)]
     Ca(ca::Command),
+    /// Show and rotate the keys that seal secrets
+    #[command(subcommand)]
+    Secrets(secrets::Command),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     #[command(name = "whoami")]
@@ -193,6 +197,8 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Cert(cert::Command::List(args)) => run_client(cert::list(&args, &globals, terminal)),
         Command::Cert(cert::Command::Show(args)) => run_client(cert::show(&args, &globals, terminal)),
         Command::Cert(cert::Command::Revoke(args)) => run_client(cert::revoke(&args, &globals, terminal)),
+        Command::Secrets(secrets::Command::Status(args)) => run_client(secrets::status(&args, &globals, terminal)),
+        Command::Secrets(secrets::Command::Rotate(args)) => run_client(secrets::rotate(&args, &globals, terminal)),
         Command::Ca(ca::Command::Show(args)) => run_client(ca::show(&args, &globals, terminal)),
         Command::Login(args) => run_client(login::login(&args, &globals, terminal)),
         Command::Logout(args) => login::logout(&args, terminal),

@@ -122,7 +122,22 @@ async fn restore_by_server(
     let query = RestoreQuery { replace: args.replace, check: args.check, incomplete: args.incomplete };
     let restored = server.client.restore(&env, query, tokio::fs::File::from_std(file)).await;
     terminal.notes.end_progress();
-    restored.map_err(|error| server.failure(error))
+    let restored = restored.map_err(|error| server.failure(error))?;
+    // Not every administrator of an environment may read this of the whole server.
+    if !args.check
+        && let Ok(status) = server.client.secrets().await
+    {
+        let unopened = status.unopened.iter().filter(|row| row.env == env).count();
+        if unopened > 0 {
+            let secrets = count(unopened, "secret");
+            terminal.notes.note(format_args!(
+                "{secrets} of the backup cannot be opened by this server: `muster secrets status` has the reasons; add the key of \
+                 the server that made the backup to {}",
+                status.file
+            ));
+        }
+    }
+    Ok(restored)
 }
 
 async fn restore_to_store(

@@ -19,7 +19,7 @@ use crate::connect::{Announcement, SearchPaths, announce};
 use crate::failure::{Exit, Failure};
 use crate::output::Terminal;
 use crate::process::{
-    AUTHORITY, LogFormat, ServerAccess, Signals, log_to_stderr, raise_open_file_limit, state_dir, store_in,
+    AUTHORITY, LogFormat, SECRETS_KEY, ServerAccess, Signals, log_to_stderr, raise_open_file_limit, state_dir, store_in,
 };
 use crate::project::{self, LoadedProject, signing_key};
 use crate::service_manager;
@@ -31,8 +31,8 @@ use crate::service_manager;
 /// Connections from other machines need TLS. The certificate authority is made at the first start; machines join with a token
 /// of `muster token create`.
 ///
-/// With etcd any number of servers can run as replicas; they need a shared directory of blobs, the same --token-file, and a
-/// copy of the same --ca directory.
+/// With etcd any number of servers can run as replicas; they need a shared directory of blobs, the same --token-file, and
+/// copies of the same --ca directory and --secrets-key file.
 ///
 /// A configuration file (TOML) has the options of this command and `state` and `token_file`, with `_` in place of `-`: listen =
 /// "0.0.0.0:7300". An option that can be repeated is a list. Options of the command line and environment variables precede.
@@ -66,6 +66,9 @@ pub struct Args {
     /// Directory of the certificate authority: `ca.crt` and `ca.key` [default: `ca` in the state directory, made if missing]
     #[arg(long, value_name = "DIR")]
     ca: Option<PathBuf>,
+    /// Keys that seal secrets; every server needs the same file [default: secrets.key in the state directory, made if missing]
+    #[arg(long, value_name = "FILE")]
+    secrets_key: Option<PathBuf>,
     /// Time after its end in which a node can renew its certificate
     #[arg(long, value_name = "TIME", value_parser = duration_arg, default_value = "7d")]
     renewal_grace: SignedDuration,
@@ -177,6 +180,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         token: access.token.clone(),
         limits: limits(args),
         blobs,
+        secrets_key: args.secrets_key.clone().unwrap_or_else(|| state.join(SECRETS_KEY)),
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         gate_commands: args.gate_commands.clone(),

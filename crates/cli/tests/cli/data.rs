@@ -41,6 +41,18 @@ async fn data_are_set_listed_and_unset_in_layers() {
     --- stderr
     note: the value is not JSON and is stored as a string
     ");
+    // Others could read an argument. Without one, standard input is read.
+    snapshot!(fleet.muster(&["data", "set", "db::password", "hunter2", "--secret"]).await, @"
+    exit 64
+    --- stderr
+    error: a secret cannot be an argument: other users of this machine see it in the list of processes
+    hint: pass it on standard input: `… | muster data set db::password - --secret`; or leave VALUE out, and it is asked for
+    ");
+    snapshot!(fleet.muster_with(&["data", "set", "db::password", "--secret", "--role", "db", "-q"], "hunter2\n").await, @"
+    exit 0
+    --- stdout
+    db::password (role db) is [secret] already
+    ");
     snapshot!(fleet.muster(&["data", "list"]).await, @r#"
     exit 0
     --- stdout

@@ -201,6 +201,7 @@ impl Fleet {
             token: token(),
             limits: ConnectionLimits::default(),
             blobs: state.join("blobs"),
+            secrets_key: state.join("secrets.key"),
             liveness_timeouts: LivenessTimeouts {
                 lost_after: SignedDuration::from_secs(30),
                 grace: SignedDuration::from_secs(60),

@@ -7,7 +7,7 @@ use crate::lookup::published::Publications;
 use crate::lookup::self_values::{self, SelfValues};
 use crate::lookup::services::{ServiceIndex, ServiceOffer};
 use crate::lookup::snapshot::{LeaderInfo, Snapshot};
-use crate::lookup::{LookupKey, Tag, all_roles_tag, datum_tag};
+use crate::lookup::{LookupKey, Tag, all_roles_tag};
 use crate::names::{DataKey, NodeName, Role};
 use crate::node::leaders::LeaderRecord;
 use crate::txn::Revision;
@@ -85,7 +85,7 @@ impl Fleet {
             LookupKey::Datum { key } => node.and_then(|name| {
                 let role = &self.nodes.get(name)?.record.as_ref()?.role;
                 let (_, (datum, _)) = self.data.layers_for(name, role, key).next()?;
-                Some(datum_tag(&datum.value, datum.secret))
+                Some(datum.tag())
             }),
             LookupKey::SelfValue { path } => {
                 node.and_then(|name| self_values::tag_at(&self.nodes.get(name)?.self_values(), path))
@@ -114,10 +114,10 @@ impl Fleet {
         }
     }
 
-    /// Everything that a node may look up.
+    /// Everything that a node may look up. Sealed values stay sealed.
     pub fn snapshot_for(&self, name: &NodeName) -> Snapshot {
         let role = self.nodes.get(name).and_then(|node| node.record.as_ref()).map(|record| &record.role);
-        let data = role.map(|role| self.data.effective_for(name, role)).unwrap_or_default();
+        let data = role.map(|role| self.data.unopened_for(name, role)).unwrap_or_default();
         let self_values = self.nodes.get(name).map(Node::self_values).unwrap_or_default();
         Snapshot { data, self_values, ..self.snapshot() }
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::names::{DataKey, NodeName, Role};
+use crate::lookup::{Tag, datum_tag};
+use crate::names::{DataKey, NodeName, Role, SecretKeyId};
 use crate::txn::Revision;
 
 /// Scope of a datum. The narrower layer wins.
@@ -36,10 +37,31 @@ impl fmt::Display for Layer {
 /// Shown in place of a secret.
 pub const SECRET: &str = "[secret]";
 
+/// A secret as it is stored. Servers have the keys in a file; the store and backups have none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SealedValue {
+    /// Id of the key that opens it.
+    pub key: SecretKeyId,
+    /// Nonce and ciphertext of the value's JSON text, in base64.
+    pub text: String,
+    /// Stands for the value in lookups. It is random: a hash of the value would tell short secrets. Sealing the same value with
+    /// another key keeps it, so that no node runs again.
+    pub tag: Tag,
+}
+
+/// `data/…/<key>`: the value, or the sealed value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DatumContent {
+    Value(Value),
+    Sealed(SealedValue),
+}
+
 /// `data/…/<key>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DatumRecord {
-    pub value: Value,
+    #[serde(flatten)]
+    pub content: DatumContent,
     /// Shown to nodes only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
@@ -54,18 +76,65 @@ pub struct DatumRecord {
 impl DatumRecord {
     /// The value as shown to operators.
     pub fn redacted(&self) -> Value {
-        if self.secret { Value::from(SECRET) } else { self.value.clone() }
+        match &self.content {
+            DatumContent::Value(value) if !self.secret => value.clone(),
+            DatumContent::Value(_) | DatumContent::Sealed(_) => Value::from(SECRET),
+        }
+    }
+
+    /// The sealed value of a secret. None for plain data, and for secrets of servers that did not seal them.
+    pub fn sealed(&self) -> Option<&SealedValue> {
+        match &self.content {
+            DatumContent::Value(_) => None,
+            DatumContent::Sealed(sealed) => Some(sealed),
+        }
+    }
+
+    pub fn tag(&self) -> Tag {
+        match &self.content {
+            DatumContent::Value(value) => datum_tag(value, self.secret),
+            DatumContent::Sealed(sealed) => sealed.tag.clone(),
+        }
+    }
+
+    /// The datum as a node looks it up, without opening a sealed value.
+    fn unopened(&self, layer: Layer) -> Datum {
+        let (value, tag, unavailable) = match &self.content {
+            DatumContent::Value(value) => (value.clone(), None, None),
+            DatumContent::Sealed(sealed) => {
+                (Value::Null, Some(sealed.tag.clone()), Some("the value is sealed".to_owned()))
+            }
+        };
+        Datum { value, secret: self.secret, tag, unavailable, layer }
     }
 }
 
 /// A datum as a node looks it up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Datum {
+    /// Missing if `unavailable` says why.
+    #[serde(default)]
     pub value: Value,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
+    /// Stands for the value of a secret in lookups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<Tag>,
+    /// Reason why the server could not open a secret. A run that looks it up is pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
     #[serde(flatten)]
     pub layer: Layer,
+}
+
+impl Datum {
+    pub fn tag(&self) -> Tag {
+        match &self.tag {
+            _ if self.unavailable.is_some() => Tag::absent(),
+            Some(tag) => tag.clone(),
+            None => datum_tag(&self.value, self.secret),
+        }
+    }
 }
 
 /// All configuration data of an environment.
@@ -122,15 +191,32 @@ impl ConfigData {
     }
 
     /// All data that apply to a node.
-    pub fn effective_for(&self, node: &NodeName, role: &Role) -> BTreeMap<DataKey, Datum> {
+    pub fn effective_for(&self, node: &NodeName, role: &Role) -> BTreeMap<&DataKey, (Layer, &DatumRecord)> {
         let mut seen = BTreeMap::new();
         for layer in [Layer::Global, Layer::Role { role: role.clone() }, Layer::Host { node: node.clone() }] {
             for (key, (datum, _)) in self.layers.get(&layer).into_iter().flatten() {
-                let (value, secret) = (datum.value.clone(), datum.secret);
-                seen.insert(key.clone(), Datum { value, secret, layer: layer.clone() });
+                seen.insert(key, (layer.clone(), datum));
             }
         }
         seen
+    }
+
+    /// All data that apply to a node, as it looks them up. Sealed values stay sealed.
+    pub fn unopened_for(&self, node: &NodeName, role: &Role) -> BTreeMap<DataKey, Datum> {
+        let seen = self.effective_for(node, role).into_iter();
+        seen.map(|(key, (layer, datum))| (key.clone(), datum.unopened(layer))).collect()
+    }
+
+    /// Secrets that are not sealed with this key: those of other keys, and those of servers that did not seal them.
+    pub fn not_sealed_with(
+        &self,
+        key: &SecretKeyId,
+    ) -> impl Iterator<Item = (&Layer, &DataKey, &(DatumRecord, Revision))> {
+        self.secrets().filter(move |(.., (datum, _))| datum.sealed().is_none_or(|sealed| sealed.key != *key))
+    }
+
+    pub fn secrets(&self) -> impl Iterator<Item = (&Layer, &DataKey, &(DatumRecord, Revision))> {
+        self.all().filter(|(.., (datum, _))| datum.secret)
     }
 }
 
@@ -140,7 +226,8 @@ mod tests {
 
     fn datum(value: Value) -> Option<(DatumRecord, Revision)> {
         let at = "2026-11-15T10:00:00Z".parse().unwrap();
-        Some((DatumRecord { value, secret: false, by: "ada".into(), at, message: None }, Revision(1)))
+        let content = DatumContent::Value(value);
+        Some((DatumRecord { content, secret: false, by: "ada".into(), at, message: None }, Revision(1)))
     }
 
     #[test]
@@ -154,9 +241,8 @@ mod tests {
         data.set(Layer::Host { node: web1.clone() }, key.clone(), datum(3.into()));
         let values = |node: &NodeName, role: &Role| {
             let all: Vec<Value> =
-                data.layers_for(node, role, "ntp_servers").map(|(_, (datum, _))| datum.value.clone()).collect();
-            let seen = data.effective_for(node, role)[&key].clone();
-            assert_eq!(Some(&seen.value), all.first());
+                data.layers_for(node, role, "ntp_servers").map(|(_, (datum, _))| datum.redacted()).collect();
+            assert_eq!(Some(&data.unopened_for(node, role)[&key].value), all.first());
             all
         };
         assert_eq!(values(&web1, &web), [3, 2, 1]);
@@ -170,10 +256,34 @@ mod tests {
 
     #[test]
     fn datum_is_flat_in_a_snapshot() {
-        let seen =
-            Datum { value: Value::from("x"), secret: false, layer: Layer::Role { role: Role::new("db").unwrap() } };
+        let layer = Layer::Role { role: Role::new("db").unwrap() };
+        let seen = Datum { value: Value::from("x"), secret: false, tag: None, unavailable: None, layer };
         let text = serde_json::to_string(&seen).unwrap();
         assert_eq!(text, r#"{"value":"x","layer":"role","role":"db"}"#);
         assert_eq!(serde_json::from_str::<Datum>(&text).unwrap(), seen);
+    }
+
+    #[test]
+    fn records_hold_a_value_or_a_sealed_value() {
+        let plain = r#"{"value":null,"by":"ada","at":"2026-11-15T10:00:00Z"}"#;
+        let key = "0123456789abcdef";
+        let sealed = format!(
+            r#"{{"sealed":{{"key":"{key}","text":"AAAA","tag":"s1"}},"secret":true,"by":"ada","at":"2026-11-15T10:00:00Z"}}"#
+        );
+        for text in [plain, &sealed] {
+            let record: DatumRecord = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&record).unwrap(), text);
+            assert_eq!(record.redacted(), if record.secret { Value::from(SECRET) } else { Value::Null });
+            assert_eq!(record.sealed().map(|sealed| sealed.key.as_str()), record.secret.then_some(key));
+        }
+        assert!(serde_json::from_str::<DatumRecord>(r#"{"by":"ada","at":"2026-11-15T10:00:00Z"}"#).is_err());
+    }
+
+    #[test]
+    fn unavailable_secret_is_no_value() {
+        let text = r#"{"secret":true,"tag":"s1","unavailable":"no key","layer":"global"}"#;
+        let datum: Datum = serde_json::from_str(text).unwrap();
+        assert_eq!(datum.tag(), Tag::absent());
+        assert_eq!(Datum { unavailable: None, ..datum }.tag().as_str(), "s1");
     }
 }

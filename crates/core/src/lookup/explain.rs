@@ -212,7 +212,7 @@ pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
             }
             let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role)?;
             let seen = fleet.data().effective_for(node, role);
-            nearest(key, seen.keys().map(DataKey::as_str)).map(str::to_owned)
+            nearest(key, seen.keys().map(|key| key.as_str())).map(str::to_owned)
         }
         LookupKey::Unknown => nearest_lookup(&key),
     }

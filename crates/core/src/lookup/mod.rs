@@ -39,6 +39,11 @@ impl Tag {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Tag of a secret, from random digits.
+    pub fn of_secret(digits: u64) -> Self {
+        Tag(format!("s{digits:016x}"))
+    }
 }
 
 /// A parsed lookup key.

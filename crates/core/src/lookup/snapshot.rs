@@ -10,9 +10,7 @@ use utoipa::ToSchema;
 use crate::lookup::config_data::Datum;
 use crate::lookup::self_values::{self, SelfValues};
 use crate::lookup::services::{self, Service};
-use crate::lookup::{
-    LookupKey, RoleTags, Tag, all_roles_tag, datum_tag, interface_in_key, leader_tag, published, stable_text,
-};
+use crate::lookup::{LookupKey, RoleTags, Tag, all_roles_tag, interface_in_key, leader_tag, published, stable_text};
 use crate::names::{DataKey, NodeName, Role, ServiceName};
 use crate::report::reason::Need;
 use crate::report::summary::clip;
@@ -86,11 +84,22 @@ impl Snapshot {
             LookupKey::Leader { role } => self.leaders.get(role).map(LeaderInfo::tag),
             LookupKey::Published { key } => Some(published::tag_of(self.published.get(key).into_iter().flatten())),
             LookupKey::Service { name } => Some(services::tag_of(self.services.get(name).into_iter().flatten())),
-            LookupKey::Datum { key } => self.data.get(key).map(|datum| datum_tag(&datum.value, datum.secret)),
+            LookupKey::Datum { key } => self.data.get(key).map(Datum::tag),
             LookupKey::SelfValue { path } => self_values::tag_at(&self.self_values, path),
             LookupKey::Unknown => None,
         }
         .unwrap_or_else(Tag::absent)
+    }
+
+    /// Keeps the values of secrets that this node has and the server cannot open now.
+    pub fn keep_secrets_of(&mut self, before: &Snapshot) {
+        for (key, datum) in self.data.iter_mut().filter(|(_, datum)| datum.unavailable.is_some()) {
+            let kept = before.data.get(key).filter(|kept| kept.unavailable.is_none() && kept.tag.is_some());
+            if let Some(kept) = kept.filter(|kept| kept.tag == datum.tag) {
+                datum.value = kept.value.clone();
+                datum.unavailable = None;
+            }
+        }
     }
 
     /// Returns whether a need is certainly unmet. A need that cannot be decided from the snapshot may be met.
@@ -228,10 +237,30 @@ mod tests {
     }
 
     #[test]
+    fn secret_that_cannot_be_opened_keeps_its_known_value() {
+        let key = DataKey::new("db::password").unwrap();
+        let snapshot = |value: &str, tag: u64, unavailable: Option<&str>| {
+            let (value, tag, unavailable) =
+                (Value::from(value), Some(Tag::of_secret(tag)), unavailable.map(str::to_owned));
+            let datum = Datum { value, secret: true, tag, unavailable, layer: Layer::Global };
+            Snapshot { data: BTreeMap::from([(key.clone(), datum)]), ..Snapshot::default() }
+        };
+        for (tag, expected) in [(1, "hunter2"), (2, "")] {
+            let mut now = snapshot("", tag, Some("no key"));
+            now.keep_secrets_of(&snapshot("hunter2", 1, None));
+            assert_eq!(
+                (now.data[&key].value.as_str(), now.data[&key].unavailable.is_none()),
+                (Some(expected), tag == 1)
+            );
+        }
+    }
+
+    #[test]
     fn snapshot_changes_are_described() {
         let one = dbs(&[("db1", "a")]);
         let data = |value: &str, secret| {
-            let datum = Datum { value: Value::from(value), secret, layer: Layer::Global };
+            let (value, layer) = (Value::from(value), Layer::Global);
+            let datum = Datum { value, secret, tag: None, unavailable: None, layer };
             Snapshot { data: BTreeMap::from([(DataKey::new("ntp").unwrap(), datum)]), ..Snapshot::default() }
         };
         for (key, before, after, description) in [

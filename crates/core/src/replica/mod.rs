@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::names::ReplicaId;
+use crate::names::{ReplicaId, SecretKeyId};
 use crate::node::agent::AgentInfo;
 
 /// `replicas/<id>`: a live server.
@@ -29,6 +29,9 @@ pub struct ReplicaRecord {
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
     pub blobs: BlobsMark,
+    /// Keys with which the replica opens secrets, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_keys: Vec<SecretKeyId>,
 }
 
 /// Marks a blob directory, so that another replica can check that it sees the same one.

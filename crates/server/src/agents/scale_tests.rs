@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use muster_core::keys::Keys;
 use muster_core::lookup::Tag;
-use muster_core::lookup::config_data::{DatumRecord, Layer};
+use muster_core::lookup::config_data::{DatumContent, DatumRecord, Layer};
 use muster_core::names::{DataKey, Role};
 use muster_core::node::leaders::LeaderRecord;
 use muster_core::node::record::NodeRecord;
@@ -161,7 +161,8 @@ impl Rig {
 
     async fn set(&self, layer: Layer, value: Value) {
         let at = Timestamp::UNIX_EPOCH;
-        let datum = DatumRecord { value, secret: false, by: "ada".into(), at, message: None };
+        let datum =
+            DatumRecord { content: DatumContent::Value(value), secret: false, by: "ada".into(), at, message: None };
         let key = self.keys.datum(&layer, &DataKey::new("port").unwrap());
         self.commit(Op::put_json(key, &datum).unwrap()).await;
     }

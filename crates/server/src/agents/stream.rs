@@ -167,14 +167,17 @@ impl StreamState {
             match view.snapshot(fleet, &session.node, node) {
                 // The agent has this one. In a large fleet a snapshot is hundreds of kilobytes, for each of thousands of nodes.
                 Ok(snapshot) if diff.changed.is_empty() && self.snapshot.as_ref() == Some(&snapshot.tag) => {}
-                Ok(snapshot) => {
-                    let (changed, text) = (serde_json::json!(diff.changed), snapshot.write());
-                    let text = format!("event: snapshot\ndata: {{\"changed\":{changed},\"snapshot\":{text}}}\n\n");
-                    self.ready.push_back(text.into());
-                    self.has_snapshot = true;
-                    self.snapshot = Some(snapshot.tag);
-                    self.guard.sent(&seen, diff.now.clone());
-                }
+                Ok(snapshot) => match snapshot.write() {
+                    Ok(text) => {
+                        let changed = serde_json::json!(diff.changed);
+                        let text = format!("event: snapshot\ndata: {{\"changed\":{changed},\"snapshot\":{text}}}\n\n");
+                        self.ready.push_back(text.into());
+                        self.has_snapshot = true;
+                        self.snapshot = Some(snapshot.tag);
+                        self.guard.sent(&seen, diff.now.clone());
+                    }
+                    Err(error) => tracing::error!(%error, "a snapshot cannot be encoded"),
+                },
                 Err(error) => tracing::error!(%error, "a snapshot cannot be encoded"),
             }
         }

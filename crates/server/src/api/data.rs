@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::lookup::config_data::{DatumRecord, Layer};
+use muster_core::lookup::config_data::{DatumContent, DatumRecord, Layer};
 use muster_core::names::DataKey;
 use muster_core::txn::{Op, Revision};
 use muster_wire::data::{DatumRow, SetDatum, SetDatumResponse, UnsetDatumResponse};
@@ -15,7 +15,8 @@ use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::app::{Reader, Writer};
+use crate::app::{Reader, ReplicaState, Writer};
+use crate::secrets::{self, LARGEST_SECRET};
 
 use crate::api::error::{ApiError, JsonBody, Path, Query};
 use crate::api::key_write::{Condition, PlannedWrite, write};
@@ -68,7 +69,7 @@ pub(crate) async fn list_data(
                 let (name, role) = found.ok_or_else(|| unknown_target(fleet, &LayerTarget::node(node)))?;
                 let seen = fleet.data().effective_for(name, role);
                 let datum = |key: &DataKey, layer: &Layer| Some(row(fleet, layer, key, fleet.data().get(layer, key)?));
-                seen.iter().filter_map(|(key, seen)| datum(key, &seen.layer)).collect()
+                seen.iter().filter_map(|(key, (layer, _))| datum(key, layer)).collect()
             }
         };
         Ok::<_, ApiError>((rows, fleet.revision))
@@ -102,9 +103,9 @@ pub(crate) async fn show_datum(
     request_body = SetDatum, responses((status = 200, body = SetDatumResponse)))]
 pub(crate) async fn set_datum(
     writer: Writer,
+    State(replica): State<ReplicaState>,
     scope: Scope,
-    Path(path): Path<KeyPath>,
-    Query(layer): Query<LayerQuery>,
+    (Path(path), Query(layer)): (Path<KeyPath>, Query<LayerQuery>),
     author: Author,
     headers: HeaderMap,
     JsonBody(body): JsonBody<SetDatum>,
@@ -112,22 +113,29 @@ pub(crate) async fn set_datum(
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
     let condition = Condition::read(&headers)?;
     let size = serde_json::to_vec(&body.value).map_or(usize::MAX, |text| text.len());
-    if size > LARGEST {
-        let detail = format!("the value of {key} has {size} bytes as JSON; the limit is {LARGEST}");
+    let limit = if body.secret { LARGEST_SECRET } else { LARGEST };
+    if size > limit {
+        let detail = format!("the value of {key} has {size} bytes as JSON; the limit is {limit}");
         return Err(ApiError(
             Problem::new(ProblemCode::TooLarge, detail).hint("put it into a file of the release instead"),
         ));
     }
     let by = author.by(None, body.message.as_deref().unwrap_or_default());
     let message = muster_core::report::summary::clip(&by.message, LONGEST_MESSAGE);
+    let store_key = Keys::new(&scope.env).datum(&layer, &key);
+    let content = if body.secret {
+        // Sealed with the same text in each attempt, so that the current value shows whether an earlier one was committed.
+        secrets::seal(&writer.view, replica.membership.id(), &store_key, &body.value)?
+    } else {
+        DatumContent::Value(body.value.clone())
+    };
     let record = DatumRecord {
-        value: body.value,
+        content,
         secret: body.secret,
         by: by.author,
         at: writer.clock.now(),
         message: (!message.is_empty()).then(|| message.to_owned()),
     };
-    let store_key = Keys::new(&scope.env).datum(&layer, &key);
     let ((changed, unchanged), revision) = write(&writer, &scope, |fleet| {
         let current = fleet.data().get(&layer, &key);
         let seen = current.map(|(_, at)| *at);
@@ -138,9 +146,9 @@ pub(crate) async fn set_datum(
         if !body.force && !layer_exists(fleet, &layer) {
             return Err(unknown_target(fleet, &LayerTarget::from_layer(&layer)));
         }
-        if let Some((current, _)) =
-            current.filter(|(current, _)| current.value == record.value && current.secret == record.secret)
-        {
+        let is_same =
+            |current: &DatumRecord| secrets::has_value(&writer.view, &store_key, current, &body.value, body.secret);
+        if let Some((current, _)) = current.filter(|(current, _)| is_same(current)) {
             return Ok(PlannedWrite { seen, op: None, about: (false, Some(current.clone())) });
         }
         let op = Op::put_json(store_key.clone(), &record).map_err(|error| ApiError::invalid(error.to_string()))?;

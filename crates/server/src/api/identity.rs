@@ -311,7 +311,7 @@ fn certificate_row(
 /// URLs of all servers; that of this one alone if the others are unknown.
 fn servers(fleet: &Fleet, replica: &ReplicaState) -> Vec<String> {
     let mut urls: Vec<String> = fleet.replicas().values().map(|(record, _)| record.url.clone()).collect();
-    urls.push(replica.membership.record().url.clone());
+    urls.push(replica.membership.record().url);
     urls.sort();
     urls.dedup();
     urls

@@ -29,6 +29,7 @@ mod request;
 mod rollouts;
 mod router;
 mod runs;
+mod secrets;
 mod server;
 mod services;
 mod users;

@@ -18,7 +18,7 @@ use super::error::REQUEST_ID;
 use super::idempotency::IdempotencyKeys;
 use super::{
     agents, audit, backup, conditional, contract, data, design, drift, environments, error, idempotency, identity,
-    login, logs, nodes, pauses, policies, releases, rollouts, runs, server, services, users, versions, viewer,
+    login, logs, nodes, pauses, policies, releases, rollouts, runs, secrets, server, services, users, versions, viewer,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -181,6 +181,8 @@ fn server_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(server::run_doctor))
         .routes(routes!(backup::download_backup))
         .routes(routes!(backup::restore_backup))
+        .routes(routes!(secrets::show_secrets))
+        .routes(routes!(secrets::rotate_secrets))
         .routes(routes!(server::healthz))
         .routes(routes!(server::readyz))
         .routes(routes!(server::show_metrics))

@@ -34,7 +34,7 @@ impl RolloutController {
         let mut connections = self.app.agents.hub.subscribe();
         let mut rollouts = self.app.view.subscribe_rollouts();
         let mut controller_locks = self.app.replica.controller_locks.subscribe();
-        let mark = GateMark::new(self.app.replica.membership.record());
+        let mark = GateMark::new(&self.app.replica.membership.record());
         mark.end_leftovers().await;
         let (mut executors, mut gates) = (BTreeMap::new(), Gates::new(mark, self.app.gate_commands.clone()));
         loop {

@@ -13,6 +13,7 @@ use muster_core::replica::{ControllerName, ControllerRecord, RefusedAgent, Repli
 use muster_store::{Sharing, Store, StoreHealth, Verification};
 use muster_wire::doctor::{BlobVisibility, ReplicaReport};
 use muster_wire::problem::ProblemCode;
+use muster_wire::secrets::SecretsStatus;
 use tokio::time::timeout;
 
 use crate::App;
@@ -30,6 +31,7 @@ pub struct DoctorFacts {
     pub environments: Vec<EnvironmentFacts>,
     /// Error if the blob directory is not writable.
     pub blobs: Result<(), String>,
+    pub secrets: SecretsStatus,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +135,7 @@ pub(crate) async fn collect_facts(app: &App) -> DoctorFacts {
         fleets.values().map(|fleet| (environment(app, fleet), fleet.releases().clone())).unzip()
     };
     // This replica is not in the view before there is an environment.
-    replicas.insert(app.replica.membership.id().clone(), app.replica.membership.record().clone());
+    replicas.insert(app.replica.membership.id().clone(), app.replica.membership.record());
     let requests = join_all(replicas.into_iter().map(|(id, record)| collect_replica(app, id, record)));
     let (store, replicas, blobs, bundles) = futures::join!(
         collect_store(&*app.store),
@@ -144,7 +146,9 @@ pub(crate) async fn collect_facts(app: &App) -> DoctorFacts {
     for (environment, (bad, unverified)) in environments.iter_mut().zip(bundles) {
         (environment.bad_bundles, environment.unverified_bundles) = (bad, unverified);
     }
-    DoctorFacts { store, me: app.replica.membership.id().clone(), replicas, environments, blobs }
+    let me = app.replica.membership.id().clone();
+    let secrets = crate::secrets::status(&app.view, &me, &app.replica.secrets.path);
+    DoctorFacts { store, me, replicas, environments, blobs, secrets }
 }
 
 async fn collect_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> ReplicaFacts {
@@ -232,7 +236,7 @@ pub(crate) async fn examine_self(app: &App) -> ReplicaReport {
     });
     ReplicaReport {
         replica: app.replica.membership.id().clone(),
-        version: app.replica.membership.record().version.clone(),
+        version: app.replica.membership.record().version,
         agents: app.agents.hub.connected(),
         sees_blobs_of: timeout(REPLICA_TIMEOUT / 2, checked).await.ok().and_then(Result::ok).unwrap_or_default(),
         now: app.clock.now(),
@@ -304,6 +308,7 @@ pub(super) mod tests {
             version: "0.1.0".into(),
             since: Timestamp::UNIX_EPOCH,
             blobs: BlobsMark { directory: "/blobs".into(), nonce: "n".into() },
+            secret_keys: Vec::new(),
         };
         let answer = ReplicaReport {
             replica: id(name),

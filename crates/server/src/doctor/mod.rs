@@ -9,6 +9,7 @@ mod environments;
 mod facts;
 mod members;
 mod replicas;
+mod secrets;
 mod store;
 
 use muster_wire::doctor::DoctorFinding;
@@ -25,6 +26,7 @@ pub fn findings(facts: &DoctorFacts) -> Vec<DoctorFinding> {
     let mut findings = store_findings(&facts.store);
     findings.extend(replicas::check_replicas(&facts.me, &facts.replicas));
     findings.extend(replicas::check_blobs(&facts.blobs, &facts.replicas));
+    findings.extend(secrets::check_secrets(&facts.replicas, &facts.secrets));
     findings.extend(facts.environments.iter().flat_map(environments::check_environment));
     findings
 }

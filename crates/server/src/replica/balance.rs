@@ -192,7 +192,7 @@ mod tests {
             let (url, host, version) = (String::new(), id.to_owned(), String::new());
             Op::put_json(
                 keys.replica(&ReplicaId::new(id).unwrap()),
-                &ReplicaRecord { url, host, pid: 1, version, since, blobs },
+                &ReplicaRecord { url, host, pid: 1, version, since, blobs, secret_keys: Vec::new() },
             )
             .unwrap()
         };

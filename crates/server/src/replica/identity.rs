@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use jiff::Timestamp;
-use muster_core::names::{NameError, ReplicaId};
+use muster_core::names::{NameError, ReplicaId, SecretKeyId};
 use muster_core::replica::{BlobsMark, ReplicaRecord};
 use thiserror::Error;
 
@@ -43,9 +43,16 @@ impl Identity {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since: now,
             blobs: BlobsMark { directory, nonce: nonce() },
+            secret_keys: Vec::new(),
         };
         let text = serde_json::to_vec(&record)?;
         Ok(Self { id, record, text })
+    }
+
+    pub(crate) fn set_secret_keys(&mut self, keys: Vec<SecretKeyId>) -> Result<(), IdentityError> {
+        self.record.secret_keys = keys;
+        self.text = serde_json::to_vec(&self.record)?;
+        Ok(())
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::keys::Keys;
-use muster_core::names::{EnvName, ReplicaId};
+use muster_core::names::{EnvName, ReplicaId, SecretKeyId};
 use muster_core::replica::ReplicaRecord;
 use muster_core::replica::controller_lock::ReplicaLease;
 use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
 use muster_store::{CommitOutcome, Sharing, Store, StoreError};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::identity::Identity;
@@ -53,7 +53,11 @@ pub enum MembershipState {
 /// Lease and keys of this replica.
 #[derive(Debug)]
 pub struct Membership {
-    identity: Identity,
+    id: ReplicaId,
+    /// The record, and its text in the store.
+    record: Mutex<(ReplicaRecord, Vec<u8>)>,
+    /// Wakes the writer of the keys after a change of the record.
+    record_changed: Notify,
     pace: LeasePace,
     store: Arc<dyn Store>,
     view: Arc<View>,
@@ -85,15 +89,31 @@ impl Inner {
 impl Membership {
     pub fn new(identity: Identity, pace: LeasePace, store: Arc<dyn Store>, view: Arc<View>, clock: Clock) -> Self {
         let (inner, changed) = (Mutex::default(), watch::Sender::new(0));
-        Self { identity, pace, store, view, clock, inner, changed }
+        let Identity { id, record, text } = identity;
+        let (record, record_changed) = (Mutex::new((record, text)), Notify::new());
+        Self { id, record, record_changed, pace, store, view, clock, inner, changed }
     }
 
     pub fn id(&self) -> &ReplicaId {
-        &self.identity.id
+        &self.id
     }
 
-    pub fn record(&self) -> &ReplicaRecord {
-        &self.identity.record
+    pub fn record(&self) -> ReplicaRecord {
+        self.encoded_record().0
+    }
+
+    fn encoded_record(&self) -> (ReplicaRecord, Vec<u8>) {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells the other replicas with which keys this one opens secrets.
+    pub(crate) fn set_secret_keys(&self, keys: Vec<SecretKeyId>) {
+        let record = ReplicaRecord { secret_keys: keys, ..self.record() };
+        match serde_json::to_vec(&record) {
+            Ok(text) => *self.record.lock().unwrap_or_else(PoisonError::into_inner) = (record, text),
+            Err(error) => tracing::error!(%error, "the record of this replica cannot be encoded"),
+        }
+        self.record_changed.notify_one();
     }
 
     pub fn subscribe(&self) -> watch::Receiver<u64> {
@@ -240,26 +260,27 @@ impl Membership {
                     }
                 }
             }
-            if all_written {
-                let _ = servers.changed().await;
-            } else {
-                let _ = timeout(RETRY_DELAY, servers.changed()).await;
+            let limit = if all_written { Duration::MAX } else { RETRY_DELAY };
+            tokio::select! {
+                _ = timeout(limit, servers.changed()) => {}
+                () = self.record_changed.notified() => {}
             }
         }
     }
 
     /// The environments without this replica's key, each with the revision of the key that is there.
     fn missing(&self) -> Vec<(EnvName, Option<Revision>)> {
-        let fleets = self.view.fleets();
+        let (fleets, own) = (self.view.fleets(), self.record());
         let founded = fleets.values().filter(|fleet| fleet.is_founded());
         let shown = founded.map(|fleet| (fleet, fleet.replicas().get(self.id())));
-        let missing = shown.filter(|(_, shown)| shown.is_none_or(|(record, _)| record != self.record()));
+        let missing = shown.filter(|(_, shown)| shown.is_none_or(|(record, _)| *record != own));
         missing.map(|(fleet, shown)| (fleet.env.clone(), shown.map(|(_, at)| *at))).collect()
     }
 
     async fn put(&self, env: &EnvName, seen: Option<Revision>, lease: LeaseId) -> Result<CommitOutcome, StoreError> {
         let key = Keys::new(env).replica(self.id());
-        let op = Op::Put { key: key.clone(), value: self.identity.text.clone(), lease: Some(lease) };
+        let (_, value) = self.encoded_record();
+        let op = Op::Put { key: key.clone(), value, lease: Some(lease) };
         self.store.commit(Txn::new().guard(Guard::observed(key, seen)).op(op)).await
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
 use muster_core::node::liveness::LivenessTimeouts;
+use muster_identity::secret_keys::SecretKeysError;
 use muster_store::{Store, StoreError};
 use muster_wire::token::Token;
 use thiserror::Error;
@@ -53,6 +54,8 @@ pub struct ServerConfig {
     pub token: Token,
     pub limits: ConnectionLimits,
     pub blobs: BlobPlace,
+    /// The file with the keys of secrets. It is made at the first start of an installation.
+    pub secrets_key: PathBuf,
     pub liveness_timeouts: LivenessTimeouts,
     /// TTL and renewal interval of the replica's lease.
     pub lease: LeasePace,
@@ -105,6 +108,8 @@ pub enum ServerStartError {
         source: GateDirectoryError,
     },
     #[error(transparent)]
+    Secrets(#[from] SecretKeysError),
+    #[error(transparent)]
     Tls(#[from] StartTlsError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -115,6 +120,7 @@ pub enum ServerStartError {
 /// A server that listens, and whose view is complete.
 #[derive(Debug)]
 pub struct Server {
+    url: String,
     app: App,
     address: SocketAddr,
     listeners: Listeners,
@@ -139,7 +145,7 @@ impl Server {
 
     /// URL of the TCP port, for clients of this machine.
     pub fn url(&self) -> &str {
-        &self.app.replica.membership.record().url
+        &self.url
     }
 
     pub fn app(&self) -> &App {
@@ -343,7 +349,15 @@ mod tests {
         let marks = Blobs::open(dir.path(), id.clone()).unwrap().marks();
         let blobs = BlobsMark { directory: String::new(), nonce: "7".into() };
         let (url, host, version) = (String::new(), String::new(), String::new());
-        let record = ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs };
+        let record = ReplicaRecord {
+            url,
+            host,
+            pid: 1,
+            version,
+            since: jiff::Timestamp::UNIX_EPOCH,
+            blobs,
+            secret_keys: Vec::new(),
+        };
         marks.put(&id, "7").unwrap();
         #[expect(clippy::disallowed_methods, reason = "compared with file times, which come from the machine's clock")]
         let late = SystemTime::now() + STALE_MARK;

@@ -36,6 +36,8 @@ use crate::replica::{ControllerLocks, Identity, LeasePace, Membership, Peers};
 use crate::reports::{IntakeHost, IntakeTask, Reports};
 use crate::rollouts::gate::commands::GateCommands;
 use crate::rollouts::plans::Plans;
+use crate::secrets::SecretsFile;
+use crate::secrets::task::{SecretsTask, open_keys};
 use crate::view::{LatestRevision, View, ViewChange};
 
 /// Changes of the view that may wait to wake sessions. The view waits while the queue is full; no change is lost.
@@ -83,6 +85,7 @@ impl Server {
             token,
             limits,
             blobs: place,
+            secrets_key,
             liveness_timeouts,
             lease,
             gate_commands,
@@ -95,11 +98,13 @@ impl Server {
         let listeners = bind(listen, socket, tls.clone()).await?;
         let address =
             listeners.tcp.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
-        let identity = Identity::new(url(address, tls.as_deref()), &place, clock.now())?;
+        let mut identity = Identity::new(url(address, tls.as_deref()), &place, clock.now())?;
         let mut parts = Parts::open(store, &place, &identity, clock, &stop)?;
         let (reports, changes) = parts.spawn_data_path();
         // A server with an incomplete view would give wrong answers: it waits, without a limit.
         parts.view.ready().await;
+        open_keys(&parts.view, parts.store.sharing(), &secrets_key, &parts.clock)?;
+        identity.set_secret_keys(parts.view.secrets.keys().ids())?;
         let (membership, sharing) = parts.join_replicas(identity, lease, &place).await?;
         let replica = parts.spawn_replica_tasks(membership, liveness_timeouts);
         parts.register_metrics(&replica, &reports, changes);
@@ -130,6 +135,7 @@ impl Server {
             liveness_timeouts,
         };
         let replica = ReplicaState {
+            secrets: Arc::new(SecretsFile::new(secrets_key)),
             membership: replica.membership,
             controller_locks: replica.controller_locks,
             liveness: replica.liveness,
@@ -146,6 +152,8 @@ impl Server {
             let reader = app.reader.clone();
             tasks.spawn(async move { tls.connections.run(&reader.view, &reader.clock).await });
         }
+        let secrets = SecretsTask::new(&app);
+        tasks.spawn(async move { secrets.run().await });
         let design = DesignController { app: app.for_controller(ControllerName::Design) };
         tasks.spawn(async move { design.run().await });
         let rollout = RolloutController { app: app.clone() };
@@ -154,7 +162,8 @@ impl Server {
             Sharing::Shared => Some(BlobMarkWatch { marks: marks.clone(), place, lease: lease.ttl }),
             Sharing::Exclusive => None,
         };
-        Ok(Self { app, address, listeners, limits, token, marks, mark_watch, tasks, stop })
+        let url = app.replica.membership.record().url;
+        Ok(Self { app, url, address, listeners, limits, token, marks, mark_watch, tasks, stop })
     }
 }
 

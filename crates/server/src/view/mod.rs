@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::app::Clock;
 use crate::epochs;
+use crate::secrets::Secrets;
 
 use event_cache::{DesiredCache, SnapshotCache, SnapshotText};
 use server_records::ServerRecords;
@@ -67,6 +68,8 @@ pub struct View {
     /// Changes when a running rollout may have work.
     rollouts: watch::Sender<u64>,
     snapshots: SnapshotCache,
+    /// Keys that open the secrets of snapshots.
+    pub(crate) secrets: Secrets,
     desired: DesiredCache,
     builds: AtomicU64,
     observation_ages: Mutex<ObservationAge>,
@@ -86,6 +89,7 @@ impl Default for View {
             leading: watch::Sender::new(0),
             rollouts: watch::Sender::new(0),
             snapshots: SnapshotCache::default(),
+            secrets: Secrets::default(),
             desired: DesiredCache::default(),
             builds: AtomicU64::new(0),
             observation_ages: Mutex::default(),
@@ -173,7 +177,7 @@ impl View {
         name: &NodeName,
         node: Option<&Node>,
     ) -> Result<SnapshotText, serde_json::Error> {
-        self.snapshots.snapshot(fleet, name, node)
+        self.snapshots.snapshot(fleet, name, node, self.secrets.keys())
     }
 
     /// The encoded event with the desired state of a node. The fleet must be from this view.

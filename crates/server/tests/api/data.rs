@@ -126,8 +126,14 @@ async fn secret_value_is_visible_to_nodes_only() {
         assert!(!answer.contains("hunter2") && answer.contains(SECRET), "{answer}");
     }
     client.set_datum(env, (&layer, &password), &secret, DatumPrecondition::Anything, "ann").await.unwrap();
-    let shown = fixture.app.view.fleets()[env].snapshot_for(&node("web1"));
-    assert_eq!((&shown.data[&password].value, shown.data[&password].secret), (&json!("hunter2"), true));
+    let mut web1 = fixture.open("web1", &SyncOpen::default()).await;
+    let snapshot = loop {
+        if let SyncEvent::Snapshot { snapshot, .. } = next(&mut web1).await {
+            break snapshot;
+        }
+    };
+    assert_eq!((&snapshot.data[&password].value, snapshot.data[&password].secret), (&json!("hunter2"), true));
+    drop(web1);
     fixture.stop().await;
 }
 

@@ -121,6 +121,7 @@ impl Fixture {
             token: token(),
             limits,
             blobs: dir.path().join("blobs").into(),
+            secrets_key: dir.path().join("secrets.key"),
             liveness_timeouts,
             lease: LeasePace::default(),
             gate_commands: Some("/bin".into()),

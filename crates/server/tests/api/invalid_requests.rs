@@ -130,6 +130,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
         token: token(),
         limits: ConnectionLimits::default(),
         blobs: dir.join("blobs").into(),
+        secrets_key: dir.join("secrets.key"),
         liveness_timeouts: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         gate_commands: None,

@@ -24,5 +24,6 @@ mod reports;
 mod restore;
 mod rollouts;
 mod runs;
+mod secrets;
 mod services;
 mod sync;

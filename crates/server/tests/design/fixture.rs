@@ -77,6 +77,7 @@ impl StoreFixture {
             token: token(),
             limits: ConnectionLimits::default(),
             blobs: self.blobs().into(),
+            secrets_key: self.blobs().with_file_name("secrets.key"),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: PACE,
             gate_commands: None,

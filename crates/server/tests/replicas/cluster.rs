@@ -114,6 +114,7 @@ impl Cluster {
             token: token.clone(),
             limits: ConnectionLimits::default(),
             blobs: blobs.into(),
+            secrets_key: self.dir.path().join("secrets.key"),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: self.pace,
             gate_commands: None,

@@ -89,6 +89,7 @@ async fn exclusive_store_has_one_replica() {
         token: crate::cluster::token(),
         limits: muster_server::ConnectionLimits::default(),
         blobs: cluster.blobs().into(),
+        secrets_key: cluster.blobs().with_file_name("secrets.key"),
         liveness_timeouts: muster_core::node::liveness::LivenessTimeouts::default(),
         lease: muster_server::LeasePace::default(),
         gate_commands: None,

@@ -535,7 +535,7 @@ const DATA_KEYS: [&str; 2] = ["active_roles::db", "data::ntp_servers"];
 
 /// The snapshot with a datum.
 fn with_datum(mut snapshot: Snapshot, number: u32) -> Snapshot {
-    let datum = Datum { value: number.into(), secret: false, layer: Layer::Global };
+    let datum = Datum { value: number.into(), secret: false, tag: None, unavailable: None, layer: Layer::Global };
     snapshot.data.insert(DataKey::new("ntp_servers").unwrap(), datum);
     snapshot
 }

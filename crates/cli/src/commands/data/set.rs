@@ -1,6 +1,7 @@
 //! `muster data set`: sets a datum of a layer; a concurrent change is a conflict.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use muster_core::names::DataKey;
@@ -8,6 +9,7 @@ use muster_core::txn::Revision;
 use muster_wire::client::DatumPrecondition;
 use muster_wire::data::SetDatum;
 use muster_wire::problem::ProblemCode;
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use serde_json::Value;
 
 use crate::args::Globals;
@@ -35,17 +37,24 @@ Exit codes:
 Examples:
   muster data set ntp_servers '[\"10.0.0.1\"]' --role web
   muster data set nova::debug true --host web1 --message 'looking for the timeout'
+  muster data set db::password --secret --role db
   pass show db | muster data set db::password - --secret --role db")]
 pub struct Args {
     /// Key, as releases look it up
     #[arg(value_parser = super::key_arg)]
     key: DataKey,
     /// Value, as JSON or as text; `-` reads it from standard input
-    #[arg(allow_hyphen_values = true)]
-    value: String,
+    ///
+    /// A secret is never an argument, which other users of the machine could see: without VALUE it is asked for, or read from
+    /// standard input.
+    #[arg(allow_hyphen_values = true, required_unless_present_any = ["secret", "from_file"])]
+    value: Option<String>,
+    /// Read the value from a file
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    from_file: Option<PathBuf>,
     #[command(flatten)]
     layer: LayerArgs,
-    /// Hide the value from everything but nodes; it becomes Sensitive in Puppet
+    /// Seal the value, and show it to nodes in scope only; it becomes Sensitive in Puppet
     #[arg(long)]
     secret: bool,
     /// Reason for the value
@@ -63,7 +72,7 @@ pub struct Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let text = read_value(&args.value)?;
+    let text = read_value(args, terminal)?;
     let value = match serde_json::from_str::<Value>(&text) {
         Ok(value) => value,
         // Text that starts like JSON is most likely JSON that was truncated or changed by the shell.
@@ -108,12 +117,54 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     Ok(Exit::Yes)
 }
 
-/// Reads `-` from standard input: arguments are visible in the list of processes, which secrets must not be.
-fn read_value(value: &str) -> Result<String, Failure> {
-    if value != "-" {
-        return Ok(value.to_owned());
+/// Reads the value. Arguments are visible in the list of processes, which secrets must not be.
+fn read_value(args: &Args, terminal: &mut Terminal) -> Result<String, Failure> {
+    if let Some(path) = &args.from_file {
+        let read = std::fs::read_to_string(path);
+        return read.with_context(|| format!("cannot read {}", path.display())).map_err(Failure::failed);
     }
-    let mut text = String::new();
-    let read = std::io::stdin().read_to_string(&mut text).map(|_| text);
-    read.context("cannot read the value from standard input").map_err(Failure::failed)
+    match args.value.as_deref() {
+        Some(value) if value != "-" && args.secret => {
+            let key = &args.key;
+            Err(Failure::usage("a secret cannot be an argument: other users of this machine see it in the list of processes")
+                .hint(format!("pass it on standard input: `… | muster data set {key} - --secret`; or leave VALUE out, and it is asked for")))
+        }
+        Some(value) if value != "-" => Ok(value.to_owned()),
+        None if std::io::stdin().is_terminal() => {
+            terminal.notes.note(format_args!("value of {} (it is not shown):", args.key));
+            read_hidden_line().context("cannot read the value from the terminal").map_err(Failure::failed)
+        }
+        Some(_) | None => {
+            let mut text = String::new();
+            let read = std::io::stdin().read_to_string(&mut text).map(|_| text);
+            read.context("cannot read the value from standard input").map_err(Failure::failed)
+        }
+    }
+}
+
+/// Reads a line from the terminal without showing it. Ctrl-C ends the line as a character, so that the terminal never stays
+/// without echo.
+fn read_hidden_line() -> std::io::Result<String> {
+    const CTRL_C: u8 = 3;
+    let stdin = std::io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut hidden = before.clone();
+    hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+    hidden.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
+    tcsetattr(&stdin, OptionalActions::Flush, &hidden)?;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    let mut reader = stdin.lock();
+    let read = loop {
+        match reader.read(&mut byte) {
+            Ok(0) => break Ok(()),
+            Ok(_) if byte[0] == CTRL_C => break Err(std::io::ErrorKind::Interrupted.into()),
+            Ok(_) if byte[0] == b'\n' => break Ok(()),
+            Ok(_) => line.push(byte[0]),
+            Err(error) => break Err(error),
+        }
+    };
+    tcsetattr(std::io::stdin(), OptionalActions::Now, &before)?;
+    read?;
+    String::from_utf8(line).map_err(std::io::Error::other)
 }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::connect::{Announcement, AnnouncementGuard, SearchPaths, announce};
 use crate::failure::Failure;
 use crate::output::Notes;
-use crate::process::{ServerAccess, store_in};
+use crate::process::{SECRETS_KEY, ServerAccess, store_in};
 use crate::project::{LoadedProject, signing_key};
 
 use super::Args;
@@ -69,6 +69,7 @@ impl LocalFleet {
             token: access.token.clone(),
             limits: ConnectionLimits::default(),
             blobs: args.store.blob_place(state)?,
+            secrets_key: state.join(SECRETS_KEY),
             liveness_timeouts: LivenessTimeouts::default(),
             lease: LeasePace::default(),
             gate_commands: args.gate_commands.clone(),

@@ -33,7 +33,15 @@ fn shell(script: &str) -> GateCheck {
 fn mark() -> GateMark {
     let blobs = muster_core::replica::BlobsMark { directory: "/a/test".into(), nonce: String::new() };
     let (url, host, version) = (format!("test {}", std::process::id()), String::new(), String::new());
-    GateMark::new(&ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs })
+    GateMark::new(&ReplicaRecord {
+        url,
+        host,
+        pid: 1,
+        version,
+        since: jiff::Timestamp::UNIX_EPOCH,
+        blobs,
+        secret_keys: Vec::new(),
+    })
 }
 
 /// The shell of these tests is there.

@@ -98,6 +98,7 @@ impl World {
             version: "simulated".into(),
             since: server.agents.listening_since,
             blobs: BlobsMark { directory: "blobs".into(), nonce: server.id.to_string() },
+            secret_keys: Vec::new(),
         };
         let key = self.keys.replica(&server.id);
         let Ok(value) = serde_json::to_vec(&record) else { return };

@@ -298,7 +298,7 @@ impl Snapshots {
     pub(super) fn snapshot_for(&mut self, fleet: &Fleet, node: &NodeName) -> Arc<Snapshot> {
         let shared = self.0.get_or_insert_with(|| Arc::new(fleet.snapshot()));
         let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role);
-        match role.map(|role| fleet.data().effective_for(node, role)).filter(|data| !data.is_empty()) {
+        match role.map(|role| fleet.data().unopened_for(node, role)).filter(|data| !data.is_empty()) {
             Some(data) => Arc::new(Snapshot { data, ..(**shared).clone() }),
             None => Arc::clone(shared),
         }

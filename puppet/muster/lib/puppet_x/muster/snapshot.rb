@@ -101,7 +101,7 @@ module PuppetX
         end
       end
 
-      # {value, secret, layer} of the host, role or global layer; nil if no layer has the key.
+      # {value, secret, layer}, or {unavailable, secret, layer} if the server could not open a secret, of the host, role or global layer; nil if no layer has the key.
       def datum(key)
         @data['data'][key]
       end
@@ -118,7 +118,7 @@ module PuppetX
       end
 
       def data?(value)
-        objects?(value, 1) && value.each_value.all? { |datum| datum.key?('value') }
+        objects?(value, 1) && value.each_value.all? { |datum| datum.key?('value') || datum.key?('unavailable') }
       end
 
       def malformed(what)

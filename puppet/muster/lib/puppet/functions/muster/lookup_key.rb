@@ -2,6 +2,7 @@
 
 # __FILE__ and not require_relative: Puppet evaluates this text, and finds the module only through the modulepath.
 require File.expand_path('../../../puppet_x/muster/lookups', File.dirname(__FILE__))
+require File.expand_path('../../../puppet_x/muster/pending', File.dirname(__FILE__))
 require File.expand_path('../../../puppet_x/muster/snapshot', File.dirname(__FILE__))
 
 # Hiera 5 backend over the snapshot that muster-agent writes before each run. In hiera.yaml:
@@ -65,8 +66,15 @@ Puppet::Functions.create_function(:'muster::lookup_key') do
     datum = PuppetX::Muster::Snapshot.current.datum(key)
     context.not_found if datum.nil?
     context.explain { "#{key} is configuration data of the #{datum['layer']} layer" }
+    unavailable(key, datum['unavailable']) if datum['unavailable']
     value = datum['value']
     datum['secret'] ? Puppet::Pops::Types::PSensitiveType::Sensitive.new(value) : value
+  end
+
+  # The server could not open a secret. The run waits for it: an empty value would be applied.
+  def unavailable(key, why)
+    reason = "the secret #{key} is not available: #{why}"
+    PuppetX::Muster::Pending.stop({ kind: 'other', reason: reason }, reason)
   end
 
   def find(snapshot, wanted)
