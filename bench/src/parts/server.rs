@@ -147,7 +147,7 @@ impl InProcessServer {
                 token: Token::new(TOKEN)?,
                 limits: ConnectionLimits::default(),
                 secrets_key: blobs.with_file_name("secrets.key"),
-                blobs,
+                blobs: blobs.into(),
                 liveness_timeouts: LivenessTimeouts::default(),
                 lease: LeasePace::default(),
                 gate_commands: None,
