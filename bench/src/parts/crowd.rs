@@ -200,6 +200,7 @@ async fn generation(address: &str, node: &NodeName) -> anyhow::Result<Generation
             | SyncEvent::Snapshot { .. }
             | SyncEvent::Pause { .. }
             | SyncEvent::Trust { .. }
+            | SyncEvent::Identity { .. }
             | SyncEvent::Run(_)
             | SyncEvent::Move
             | SyncEvent::Ping => {}

@@ -123,6 +123,7 @@ async fn server_state(address: &str, node: &NodeName) -> anyhow::Result<(Option<
             SyncEvent::Hello { .. }
             | SyncEvent::Pause { .. }
             | SyncEvent::Trust { .. }
+            | SyncEvent::Identity { .. }
             | SyncEvent::Run(_)
             | SyncEvent::Move
             | SyncEvent::Ping => {}

@@ -225,6 +225,7 @@ fn name(event: &SyncEvent) -> &'static str {
         SyncEvent::Snapshot { .. } => "snapshot",
         SyncEvent::Pause { .. } => "pause",
         SyncEvent::Trust { .. } => "trust",
+        SyncEvent::Identity { .. } => "identity",
         SyncEvent::Run(_) => "run",
         SyncEvent::Ping => PING,
         SyncEvent::Move => "move",

@@ -8,7 +8,7 @@ use anyhow::Context;
 use muster_core::identity::RENEWAL_GRACE;
 use muster_core::names::NodeName;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_identity::authority::Authority;
+use muster_identity::authority_files::AuthorityFiles;
 use muster_server::{
     Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, ServerConfig, TlsConfig, register,
 };
@@ -138,8 +138,14 @@ impl InProcessServer {
         let started = handle.spawn(async move {
             let store = Arc::new(EmbeddedStore::open(store_path, EmbeddedOptions::default()).await?);
             let listen = "127.0.0.1:0".parse()?;
-            let authority = Arc::new(Authority::open_or_create(&authority, Clock::system().now())?);
-            let tls = TlsConfig { authority, names: vec!["127.0.0.1".to_owned()], grace: RENEWAL_GRACE };
+            let files = Arc::new(AuthorityFiles::open_or_create(&authority, Clock::system().now())?);
+            let tls = TlsConfig {
+                files,
+                names: vec!["127.0.0.1".to_owned()],
+                advertise: None,
+                grace: RENEWAL_GRACE,
+                replace_authority: false,
+            };
             let config = ServerConfig {
                 tls: Some(tls),
                 listen,

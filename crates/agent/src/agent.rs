@@ -101,6 +101,8 @@ async fn run_with(
     let timings = Timings { debounce: config.debounce(), retry: config.retry(), first };
     let mut tasks = spawn(config, stored, servers, (timings, validations), &cancel);
     let ended_early = tokio::select! {
+        // Tasks end when they are cancelled, and may have ended already.
+        biased;
         () = cancel.cancelled() => None,
         ended = tasks.join_next() => Some(ended),
     };
@@ -223,7 +225,7 @@ fn spawn(
         identity: Arc::clone(identity),
         env: config.env.clone(),
         node: config.node.clone(),
-        servers: config.server.urls().to_vec(),
+        servers: servers.clone(),
         cancel: cancel.clone(),
     });
     let streamer = Streamer::new(Arc::clone(&node), servers, &live, cancel.clone());

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use utoipa::ToSchema;
 
+use crate::authority::AuthorityPin;
 use crate::fleet::Fleet;
 use crate::names::{NodeName, Role, TokenId};
 use crate::node::record::NodeRecord;
@@ -81,6 +82,12 @@ pub struct CertificateRecord {
     /// Host name that the machine reported when it joined.
     pub host: String,
     pub token: TokenId,
+    /// Pin of the authority that has issued the certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<AuthorityPin>,
+    /// Pins of the root certificates that the machine had stored at that time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roots: Vec<AuthorityPin>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
 }

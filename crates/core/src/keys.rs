@@ -23,6 +23,8 @@ pub enum ServerKey {
     User {
         name: UserName,
     },
+    /// The certificate authority of the servers.
+    Authority,
     /// A record of the audit that is in no segment yet.
     AuditRecord {
         seq: u64,
@@ -43,6 +45,7 @@ impl ServerKey {
     pub fn text(&self) -> String {
         match self {
             ServerKey::User { name } => format!("{SERVER}users/{name}"),
+            ServerKey::Authority => format!("{SERVER}ca"),
             ServerKey::AuditRecord { seq } => format!("{SERVER}audit/{seq:016}"),
             ServerKey::AuditSegment { first } => format!("{SERVER}audit_segments/{first:016}"),
             ServerKey::Idempotency { client, key } => format!("{SERVER}idempotency/{client}/{key}"),
@@ -51,7 +54,11 @@ impl ServerKey {
 
     /// Parses a key; none if it is of an environment, or of a newer Muster.
     pub fn parse(key: &str) -> Option<Self> {
-        let (kind, name) = key.strip_prefix(SERVER)?.split_once('/')?;
+        let key = key.strip_prefix(SERVER)?;
+        if key == "ca" {
+            return Some(ServerKey::Authority);
+        }
+        let (kind, name) = key.split_once('/')?;
         match kind {
             "users" => Some(ServerKey::User { name: UserName::new(name).ok()? }),
             "audit" => Some(ServerKey::AuditRecord { seq: name.parse().ok()? }),

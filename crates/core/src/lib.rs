@@ -18,6 +18,7 @@
 //! A decision must not depend on the local clock or hold a lock, and a reason is an enum, never free text.
 
 pub mod audit;
+pub mod authority;
 pub mod design;
 pub mod filter;
 pub mod finding;

@@ -261,6 +261,7 @@ fn server_changes_wake_no_node() {
         since,
         blobs: BlobsMark { directory: "/blobs".into(), nonce: "n".into() },
         secret_keys: Vec::new(),
+        authorities: vec!["0a1b".into()],
     };
     let controller = ControllerRecord { replica: id.clone(), since };
     let presence = PresenceRecord { replica: Some(id.clone()), since, ..PresenceRecord::default() };

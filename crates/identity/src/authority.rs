@@ -94,7 +94,7 @@ pub enum IssueError {
 /// Issues certificates.
 #[derive(Debug)]
 pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
+    pub(crate) issuer: Issuer<'static, KeyPair>,
     /// The issuing certificate first, the root last.
     chain: Vec<CertificateDer<'static>>,
     pin: Pin,
@@ -143,6 +143,11 @@ impl Authority {
         self.pin
     }
 
+    /// The issuing certificate first, the root last.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
     /// The root certificate.
     pub fn root(&self) -> &CertificateDer<'static> {
         // A chain is never empty: `new` has checked it.
@@ -157,6 +162,11 @@ impl Authority {
 
     pub fn root_pem(&self) -> String {
         pem(self.root())
+    }
+
+    /// All certificates of the authority, in PEM.
+    pub fn chain_pem(&self) -> String {
+        self.chain.iter().map(pem).collect()
     }
 
     /// Issues the certificate of a node, for the key of its request.
@@ -175,8 +185,14 @@ impl Authority {
         Ok(IssuedCertificate { pem, serial: hex(&serial), issued: now, expires: end(now) })
     }
 
-    /// Makes a key and a certificate for a replica with these names. The key is only in memory.
-    pub fn issue_replica(&self, names: &[String], now: Timestamp) -> Result<Arc<CertifiedKey>, IssueError> {
+    /// Makes a key and a certificate for a replica with these names. The key is only in memory. `bridges` are further certificates
+    /// that the replica shows, for clients that know only a replaced root.
+    pub fn issue_replica(
+        &self,
+        names: &[String],
+        bridges: &[CertificateDer<'static>],
+        now: Timestamp,
+    ) -> Result<Arc<CertifiedKey>, IssueError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IssueError::Sign)?;
         let mut params = parameters(&CertificateName::Replica, now)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -188,21 +204,23 @@ impl Authority {
         }
         let signed = params.signed_by(&key, &self.issuer).map_err(IssueError::Sign)?;
         // With the root: a machine that joins recognises it by its pin.
-        let chain = std::iter::once(signed.der().clone()).chain(self.chain.iter().cloned()).collect();
+        let chain = std::iter::once(signed.der().clone()).chain(self.chain.iter().chain(bridges).cloned()).collect();
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let signing = rustls::crypto::ring::sign::any_supported_type(&key).map_err(IssueError::Key)?;
         Ok(Arc::new(CertifiedKey::new(chain, signing)))
     }
 }
 
-/// Creates the files of an authority, all or none.
-fn create(directory: &Path, now: Timestamp) -> Result<(), AuthorityError> {
+/// Creates the files of an authority, all or none. Another server may have created them meanwhile.
+pub(crate) fn create(directory: &Path, now: Timestamp) -> Result<(), AuthorityError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Key)?;
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "Muster CA");
+    // Roots with different names: a verifier then finds the right one among several without trying each.
+    let pin = Pin::of_key(&key.subject_public_key_info()).to_string();
+    params.distinguished_name.push(DnType::CommonName, format!("Muster CA {}", &pin[..16]));
     params.not_before = time(now - BACKDATED).map_err(AuthorityError::Time)?;
     params.not_after = time(now + ROOT_LIFE).map_err(AuthorityError::Time)?;
     let root = params.self_signed(&key).map_err(AuthorityError::Key)?;
@@ -269,18 +287,18 @@ fn ia5(text: &str) -> Result<Ia5String, IssueError> {
 }
 
 /// A random serial number: positive, of 16 bytes.
-fn serial() -> Result<SerialNumber, IssueError> {
+pub(crate) fn serial() -> Result<SerialNumber, IssueError> {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).map_err(|_| IssueError::NoRandomness)?;
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-fn time(at: Timestamp) -> Result<OffsetDateTime, IssueError> {
+pub(crate) fn time(at: Timestamp) -> Result<OffsetDateTime, IssueError> {
     OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| IssueError::Time(at))
 }
 
-fn pem(der: &CertificateDer<'_>) -> String {
+pub(crate) fn pem(der: &CertificateDer<'_>) -> String {
     pem::encode(&pem::Pem::new("CERTIFICATE", der.to_vec()))
 }
 
@@ -293,6 +311,7 @@ mod tests {
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
+    use crate::bridge::{bridge_chain, make_bridge};
     use crate::request::{check_request, generate_key, make_request};
     use crate::tls::{PresentedCertificate, certified_key, client_config, pinned_config, server_config};
 
@@ -358,7 +377,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
         let names = ["muster.example.org".to_owned(), "10.0.0.1".to_owned()];
-        let replica = || server(&authority, authority.issue_replica(&names, now()).unwrap());
+        let replica = || server(&authority, authority.issue_replica(&names, &[], now()).unwrap());
         let node = || PresentedCertificate::new(node_certificate(&authority, now()));
         let client = || client_config(&[authority.root().clone()], Some(node())).unwrap();
         for name in &names {
@@ -379,10 +398,34 @@ mod tests {
     }
 
     #[test]
+    fn client_of_a_replaced_authority_accepts_its_successor() {
+        let dir = tempfile::tempdir().unwrap();
+        let create = |name: &str| Authority::open_or_create(&dir.path().join(name), now()).unwrap();
+        let (first, second, third) = (create("first"), create("second"), create("third"));
+        let bridge = |old: &Authority, new: &Authority| {
+            let certificate = make_bridge(old, new, now()).unwrap().unwrap();
+            bridge_chain(&certificate, &old.chain_pem()).unwrap()
+        };
+        // After two rotations.
+        let bridges = [bridge(&second, &third), bridge(&first, &second)].concat();
+        let replica = || server(&third, third.issue_replica(&["10.0.0.1".to_owned()], &bridges, now()).unwrap());
+        for authority in [&first, &second, &third] {
+            let client = client_config(&[authority.root().clone()], None).unwrap();
+            assert_eq!(handshake(replica(), client, "10.0.0.1").unwrap(), None);
+            let (pinned, found) = pinned_config(authority.pin()).unwrap();
+            handshake(replica(), pinned, "10.0.0.1").unwrap();
+            assert_eq!(found.found_pem().unwrap(), authority.root_pem());
+        }
+        let other = client_config(&[create("other").root().clone()], None).unwrap();
+        let refused = handshake(replica(), other, "10.0.0.1").unwrap_err();
+        assert!(refused.to_string().contains("UnknownIssuer"), "{refused}: clients explain this error");
+    }
+
+    #[test]
     fn renewed_certificate_is_presented_at_the_next_connection() {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
-        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], now()).unwrap();
+        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], &[], now()).unwrap();
         let server = Arc::new(server(&authority, replica));
         let presented = PresentedCertificate::new(node_certificate(&authority, now()));
         let client = client_config(&[authority.root().clone()], Some(presented.clone())).unwrap();
@@ -414,11 +457,11 @@ mod tests {
             |certificate| client_config(&[authority.root().clone()], Some(PresentedCertificate::new(certificate)));
         let hour = SignedDuration::from_hours(1);
         for issued in [now() + hour, now() - hour] {
-            let replica = authority.issue_replica(&["10.0.0.1".to_owned()], issued).unwrap();
+            let replica = authority.issue_replica(&["10.0.0.1".to_owned()], &[], issued).unwrap();
             let client = client(node_certificate(&authority, issued)).unwrap();
             handshake(server(&authority, replica), client, "10.0.0.1").unwrap();
         }
-        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], now()).unwrap();
+        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], &[], now()).unwrap();
         let ended = client(node_certificate(&authority, now() - SignedDuration::from_hours(25))).unwrap();
         assert!(handshake(server(&authority, replica), ended, "10.0.0.1").is_err(), "a certificate that has ended");
     }
@@ -471,10 +514,14 @@ mod tests {
         write(intermediate.pem() + &root.pem());
         let authority = Authority::open(dir.path(), now()).unwrap();
         assert_eq!(authority.pin(), Pin::of(root.der()).unwrap());
-        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], now()).unwrap();
+        let replica = authority.issue_replica(&["10.0.0.1".to_owned()], &[], now()).unwrap();
         let node = PresentedCertificate::new(node_certificate(&authority, now()));
         let client = client_config(&[root.der().clone()], Some(node)).unwrap();
         assert!(handshake(server(&authority, replica), client, "10.0.0.1").unwrap().is_some());
+
+        let other = Authority::open_or_create(&dir.path().join("other"), now()).unwrap();
+        assert_eq!(make_bridge(&authority, &other, now()).unwrap(), None, "the intermediate must not sign authorities");
+        assert!(make_bridge(&other, &authority, now()).unwrap().is_some());
 
         write(intermediate.pem());
         let alone = Authority::open(dir.path(), now()).unwrap_err();

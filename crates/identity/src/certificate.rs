@@ -14,6 +14,9 @@ use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+/// A certificate.
+pub type Certificate = CertificateDer<'static>;
+
 /// Life of certificates of nodes and replicas.
 pub const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// Certificates are valid from this time before they are issued, so that a clock that is late accepts them.
@@ -120,6 +123,17 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>,
 /// Digest of a public key.
 pub(crate) fn key_digest(public_key: &[u8]) -> KeyDigest {
     KeyDigest(hex(&Sha256::digest(public_key)))
+}
+
+/// Returns whether a certificate was signed by the key of another one.
+pub fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
+    let (Ok(certificate), Ok(issuer)) = (parse(certificate), parse(issuer)) else { return false };
+    certificate.verify_signature(Some(issuer.public_key())).is_ok()
+}
+
+/// A certificate in PEM.
+pub fn to_pem(certificate: &CertificateDer<'_>) -> String {
+    crate::authority::pem(certificate)
 }
 
 /// Certificates of a PEM text, at least one.

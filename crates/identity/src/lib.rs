@@ -7,6 +7,8 @@
 //! ```
 //!
 //! - [`authority`]: issues certificates. Only servers have one; its key is a private file, never in the store.
+//! - [`authority_files`]: the authorities in the directory of a server: the one in use, and that of a rotation.
+//! - [`bridge`]: proof of a replaced authority that another one is its successor.
 //! - [`request`]: the key that a node makes, its certificate request, and the server's check of a request.
 //! - [`certificate`]: names in certificates (`spiffe://muster/env/prod/node/web1`), and reading them.
 //! - [`secret_keys`]: keys that seal secrets of the configuration data, in a private file that all replicas have.
@@ -17,6 +19,8 @@
 //! or accept a server by anything but a chain to a known root.
 
 pub mod authority;
+pub mod authority_files;
+pub mod bridge;
 pub mod certificate;
 pub mod private_file;
 pub mod request;

@@ -40,6 +40,9 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// A certificate chain and its private key.
+pub type PrivateCertificate = Arc<CertifiedKey>;
+
 /// The certificate that this process presents, with its key. It is replaced when it is renewed.
 pub struct PresentedCertificate(RwLock<Arc<CertifiedKey>>);
 
@@ -105,13 +108,92 @@ pub fn server_config(
     Ok(config)
 }
 
+/// The roots by which a client recognises its servers. They are replaced when the authority is rotated.
+#[derive(Debug)]
+pub struct TrustedRoots(RwLock<Arc<WebPkiServerVerifier>>);
+
+impl TrustedRoots {
+    pub fn new(roots: &[CertificateDer<'static>]) -> Result<Arc<Self>, TlsError> {
+        Ok(Arc::new(Self(RwLock::new(verifier(roots)?))))
+    }
+
+    pub fn replace(&self, roots: &[CertificateDer<'static>]) -> Result<(), TlsError> {
+        let verifier = verifier(roots)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = verifier;
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<WebPkiServerVerifier> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ServerCertVerifier for TrustedRoots {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.current().verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.current().verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.current().supported_verify_schemes()
+    }
+}
+
+fn verifier(roots: &[CertificateDer<'static>]) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    Ok(WebPkiServerVerifier::builder_with_provider(Arc::new(store(roots)?), provider()).build()?)
+}
+
+/// Configuration of a client whose roots can be replaced.
+pub fn rotating_config(
+    roots: Arc<TrustedRoots>,
+    certificate: Option<Arc<PresentedCertificate>>,
+) -> Result<ClientConfig, TlsError> {
+    Ok(client(roots, certificate)?)
+}
+
+/// Returns whether a chain leads to a root, for a name and at a time.
+pub(crate) fn is_trusted(
+    chain: &[CertificateDer<'static>],
+    root: &CertificateDer<'static>,
+    name: &ServerName<'_>,
+    now: UnixTime,
+) -> bool {
+    let (Some((leaf, others)), Ok(verifier)) = (chain.split_first(), verifier(std::slice::from_ref(root))) else {
+        return false;
+    };
+    verifier.verify_server_cert(leaf, others, name, &[], now).is_ok()
+}
+
 /// Configuration of a client that knows the roots of its servers.
 pub fn client_config(
     roots: &[CertificateDer<'static>],
     certificate: Option<Arc<PresentedCertificate>>,
 ) -> Result<ClientConfig, TlsError> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(store(roots)?), provider()).build()?;
-    Ok(client(verifier, certificate)?)
+    Ok(client(verifier(roots)?, certificate)?)
 }
 
 /// Configuration of a machine that joins: it knows nothing but the pin of the root.

@@ -27,7 +27,12 @@ pub struct Pin([u8; PIN]);
 
 impl Pin {
     pub fn of(root: &CertificateDer<'_>) -> Result<Self, ReadCertificateError> {
-        Ok(Self(Sha256::digest(certificate::public_key(root)?).into()))
+        Ok(Self::of_key(&certificate::public_key(root)?))
+    }
+
+    /// Pin of a public key: its SubjectPublicKeyInfo.
+    pub(crate) fn of_key(public_key: &[u8]) -> Self {
+        Self(Sha256::digest(public_key).into())
     }
 }
 

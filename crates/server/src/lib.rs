@@ -59,7 +59,7 @@ pub use blobs::{
 };
 pub use design::node_records::{FleetChange, FollowError, follow_design};
 pub use epochs::begin_epochs;
-pub use identity::TlsConfig;
+pub use identity::{TlsConfig, read_authority};
 pub use registration::{FirstVersion, RegisterError, Registration, RegistrationResult, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;

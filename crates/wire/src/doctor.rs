@@ -69,6 +69,8 @@ pub enum DoctorCheck {
     Replica,
     Controller,
     Clock,
+    /// Keys of the certificate authority on all replicas.
+    Authority,
     /// Visibility of the same blobs by all replicas.
     Blobs,
     /// Keys of secrets: the same on all replicas, and enough to open all secrets.
@@ -92,6 +94,7 @@ impl DoctorCheck {
             DoctorCheck::Replica => "replica",
             DoctorCheck::Controller => "controller",
             DoctorCheck::Clock => "clock",
+            DoctorCheck::Authority => "authority",
             DoctorCheck::Blobs => "blobs",
             DoctorCheck::Secrets => "secrets",
             DoctorCheck::Environment => "environment",

@@ -1,6 +1,7 @@
 //! Joining, certificates and join tokens.
 
 use jiff::Timestamp;
+use muster_core::authority::{AuthorityPin, RotationHoldouts, RotationPhase};
 use muster_core::identity::{CertificateRecord, TokenScope};
 use muster_core::names::{EnvName, NodeName, Role, TokenId};
 use muster_core::release::manifest::PublicKey;
@@ -11,12 +12,63 @@ use utoipa::ToSchema;
 /// The certificate authority, which is public.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuthorityResponse {
-    /// SHA-256 of the public key of the root certificate.
-    pub pin: String,
-    /// The root certificate, in PEM.
+    /// SHA-256 of the public key of the root certificate of the authority that issues certificates.
+    pub pin: AuthorityPin,
+    /// The trusted root certificates, in PEM: two during a rotation.
     pub root: String,
+    /// End of the root certificate of the authority that issues certificates.
     #[schema(value_type = String, format = DateTime)]
     pub expires: Timestamp,
+}
+
+/// Request to rotate the certificate authority.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RotateAuthority {
+    /// Pin of the new authority, whose files the server has. None: the server makes one, or uses the only one that was not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<AuthorityPin>,
+    /// Ends the phase of a rotation in progress now, though it has not reached every machine.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// The certificate authority and its rotation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RotationResponse {
+    /// Pin of the authority that issues certificates.
+    pub pin: AuthorityPin,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationStatus>,
+    /// Replaced authorities whose clients still accept the servers.
+    pub bridges: Vec<BridgeRow>,
+    /// Pins of replaced authorities.
+    pub retired: Vec<AuthorityPin>,
+    /// The server that answers, and the directory of its authorities.
+    pub host: String,
+    pub directory: String,
+    pub revision: Revision,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RotationStatus {
+    /// Pin of the new authority.
+    pub pin: AuthorityPin,
+    pub phase: RotationPhase,
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    pub by: String,
+    /// True if clients that know only the old root will accept the servers: the old authority has signed the new one.
+    pub is_bridged: bool,
+    /// Machines and servers that the phase has not reached.
+    pub waits_for: RotationHoldouts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BridgeRow {
+    pub pin: AuthorityPin,
+    #[schema(value_type = String, format = DateTime)]
+    pub until: Timestamp,
 }
 
 /// Request of a machine that has no identity yet.
@@ -69,6 +121,9 @@ pub struct RenewRequest {
     pub node: NodeName,
     /// Certificate request, in PEM: it proves that the sender has the key.
     pub request: String,
+    /// Pins of the root certificates that the machine has stored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roots: Vec<AuthorityPin>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -73,6 +73,13 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
         trust: SignedTrust,
     }
     #[derive(Deserialize)]
+    struct Identity {
+        roots: String,
+        servers: Vec<String>,
+        #[serde(default)]
+        renew_within_ms: Option<u32>,
+    }
+    #[derive(Deserialize)]
     struct SnapshotEvent {
         changed: Vec<String>,
         snapshot: Snapshot,
@@ -95,6 +102,10 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
         "trust" => {
             let Trust { trust } = serde_json::from_str(data)?;
             SyncEvent::Trust { trust }
+        }
+        "identity" => {
+            let Identity { roots, servers, renew_within_ms } = serde_json::from_str(data)?;
+            SyncEvent::Identity { roots, servers, renew_within_ms }
         }
         "ping" => SyncEvent::Ping,
         "move" => SyncEvent::Move,
@@ -213,6 +224,11 @@ mod tests {
                 }),
             },
             SyncEvent::Trust { trust: SignedTrust { payload: "{}".into(), signatures: Vec::new() } },
+            SyncEvent::Identity {
+                roots: "-----BEGIN CERTIFICATE-----\n".into(),
+                servers: vec!["https://muster.example.org:7300".into()],
+                renew_within_ms: Some(40),
+            },
             SyncEvent::Ping,
             SyncEvent::Move,
         ]

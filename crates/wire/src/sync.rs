@@ -114,6 +114,16 @@ pub enum SyncEvent {
     Trust {
         trust: SignedTrust,
     },
+    /// Roots and URLs of the servers, for an agent with a certificate.
+    Identity {
+        /// Trusted root certificates, in PEM.
+        roots: String,
+        servers: Vec<String>,
+        /// The agent has to renew its certificate, at a random time within these milliseconds: its own is of a replaced authority,
+        /// or the servers do not know yet that it has stored the roots.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        renew_within_ms: Option<u32>,
+    },
     /// Keep-alive.
     Ping,
     /// The server has more than its share of agents. An agent that knows another server moves there.

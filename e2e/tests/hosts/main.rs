@@ -5,3 +5,4 @@ mod agent_restarts;
 mod haproxy;
 mod joining;
 mod lost_runs;
+mod rotation;

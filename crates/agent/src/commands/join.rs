@@ -21,6 +21,7 @@ use super::print_line;
 use crate::backoff;
 use crate::identity::IdentityFiles;
 use crate::state::durable;
+use crate::sync::error_chain;
 
 /// Pause of a machine that waits for a place, unless the server gives another one.
 const WAIT: Duration = Duration::from_secs(30);
@@ -106,7 +107,7 @@ pub async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     let mut certificate = response.certificate.clone();
-    certificate.roots = roots;
+    certificate.roots = merged_roots(&roots, &certificate.roots);
     durable::write(&files.key(), pending.text.as_bytes())?;
     files.write(&certificate)?;
     let config = JoinedConfig {
@@ -183,6 +184,12 @@ async fn request_identity(args: &Args, token: &JoinToken, key: &str) -> anyhow::
             is_busy || code == ProblemCode::NoPlace && !args.no_wait
         };
         let Some(problem) = error.problem().filter(|problem| is_temporary(problem.code)) else {
+            let why = error_chain(&error);
+            if why.contains("UnknownIssuer") {
+                let hint = "the server's certificate authority has another pin than the token: the token is of another server, or was \
+                            made before the authority was rotated; make a new one with `muster token create`";
+                return Err(anyhow::Error::new(error).context(hint));
+            }
             return Err(error.into());
         };
         if !is_waiting {
@@ -192,6 +199,12 @@ async fn request_identity(args: &Args, token: &JoinToken, key: &str) -> anyhow::
         let pause = problem.retry_after_seconds.map_or(WAIT, |seconds| Duration::from_secs(seconds.into()));
         tokio::time::sleep(pause.mul_f64(1.0 + backoff::chance())).await;
     }
+}
+
+/// The root by which the server was recognised, and those that the server names: during a rotation of the authority there are two.
+fn merged_roots(found: &str, named: &str) -> String {
+    let (found, named) = (found.trim(), named.trim());
+    if named.contains(found) { format!("{named}\n") } else { format!("{named}\n{found}\n") }
 }
 
 /// The servers that the response names, and the one that was used.

@@ -50,7 +50,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) async fn request_desired(config: &ConfigFile) -> Result<DesiredResponse, String> {
     let servers = ServerClients::from_config(config).map_err(|error| error_chain(&error))?;
     let mut why = String::new();
-    for client in servers.all() {
+    for client in servers.all().iter() {
         match timeout(ANSWER_TIMEOUT, client.desired(&config.env, &config.node)).await {
             Ok(Ok(response)) => match incompatible(response.protocol) {
                 None => return Ok(response),

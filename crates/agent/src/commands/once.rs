@@ -87,7 +87,7 @@ async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Resul
     let servers = ServerClients::from_config(config)?;
     let open = SyncState::new(ledger, snapshot.as_ref()).open_message(Default::default(), None, false);
     let open = introduce(SyncOpen { holder: configured_holder(config), ..open }, config.interval);
-    for client in servers.all() {
+    for client in servers.all().iter() {
         let Ok(Ok(mut stream)) = timeout(FIRST_EVENT_TIMEOUT, client.sync(&config.env, &config.node, &open)).await
         else {
             continue;
@@ -103,7 +103,10 @@ async fn has_news(config: &ConfigFile, ledger: Option<&Ledger>) -> anyhow::Resul
                     return Ok(true);
                 }
                 SyncEvent::Ping | SyncEvent::Move => break,
-                SyncEvent::Hello { .. } | SyncEvent::Pause { .. } | SyncEvent::Trust { .. } => {}
+                SyncEvent::Hello { .. }
+                | SyncEvent::Pause { .. }
+                | SyncEvent::Trust { .. }
+                | SyncEvent::Identity { .. } => {}
             }
         }
         return Ok(false);

@@ -9,23 +9,24 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{EnvName, NodeName};
-use muster_identity::certificate::{BACKDATED, from_pem, renew_at};
+use muster_identity::certificate::{BACKDATED, renew_at};
 use muster_identity::request::make_request;
 use muster_identity::tls::certified_key;
 use muster_wire::client::Client;
 use muster_wire::identity::{CertificateResponse, RenewRequest};
 
-use super::NodeIdentity;
+use super::{NodeIdentity, unknown_issuer_hint};
 use crate::backoff::{self, RetryBackoff};
 use crate::clock;
 use crate::sync::error_chain;
+use crate::sync::servers::ServerClients;
 
 /// Longest sleep. A machine that was suspended, or whose clock was set, notices it within this time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
 /// Shortest time between two renewals.
 const LEAST_PAUSE: Duration = Duration::from_secs(60);
 /// Pause after a failed renewal: a third of a day is left for further attempts.
-const RETRY: RetryBackoff = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
+const RETRY: RetryBackoff = RetryBackoff { first: Duration::from_secs(5), cap: Duration::from_secs(60) };
 
 /// The renewal task.
 #[derive(Debug)]
@@ -33,8 +34,7 @@ pub struct Renewal {
     pub identity: Arc<NodeIdentity>,
     pub env: EnvName,
     pub node: NodeName,
-    /// URLs of the servers.
-    pub servers: Vec<String>,
+    pub servers: ServerClients,
     pub cancel: CancellationToken,
 }
 
@@ -53,18 +53,25 @@ impl Renewal {
             let now = clock::now();
             let wait = until_renewal(self.identity.validity().ok(), now, chance);
             if !wait.is_zero() {
-                tokio::time::sleep(wait.min(LONGEST_SLEEP)).await;
-                continue;
+                tokio::select! {
+                    () = tokio::time::sleep(wait.min(LONGEST_SLEEP)) => continue,
+                    () = self.identity.renewal_requested() => {}
+                }
             }
+            self.identity.renewal_begins();
             match self.renew().await {
                 Ok(expires) => {
                     failed = 0;
                     tracing::info!(%expires, "the certificate of this node was renewed");
                     // By a clock that is far ahead of the server's, the next one is due at once.
-                    tokio::time::sleep(LEAST_PAUSE).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(LEAST_PAUSE) => {}
+                        () = self.identity.renewal_requested() => {}
+                    }
                 }
                 Err(why) => {
                     if failed == 0 {
+                        let why = why.clone() + unknown_issuer_hint(&why);
                         tracing::warn!(why, "the certificate of this node cannot be renewed; retrying");
                     }
                     failed += 1;
@@ -77,11 +84,12 @@ impl Renewal {
     /// Requests a certificate from the first server that answers, and uses it. Returns its end.
     pub async fn renew(&self) -> Result<Timestamp, String> {
         let request = make_request(&self.identity.key).map_err(|error| error_chain(&error))?;
-        let request = RenewRequest { env: self.env.clone(), node: self.node.clone(), request };
+        let roots = self.identity.root_pins().map_err(|error| error_chain(&error))?;
+        let request = RenewRequest { env: self.env.clone(), node: self.node.clone(), request, roots };
         let credentials = self.identity.without_certificate().map_err(|error| error_chain(&error))?;
         let mut why = "there is no server with TLS".to_owned();
-        for url in self.servers.iter().filter(|url| url.starts_with("https:")) {
-            let client = Client::with_credentials(url, &credentials).map_err(|error| error_chain(&error))?;
+        for server in self.servers.all().iter().filter(|server| server.base().starts_with("https:")) {
+            let client = Client::with_credentials(server.base(), &credentials).map_err(|error| error_chain(&error))?;
             match client.renew(&request).await {
                 Ok(issued) => return self.install(&issued),
                 Err(error) => why = error_chain(&error),
@@ -92,8 +100,8 @@ impl Renewal {
 
     /// Checks the response as a whole before a file is replaced.
     fn install(&self, issued: &CertificateResponse) -> Result<Timestamp, String> {
-        from_pem(&issued.roots).map_err(|error| error_chain(&error))?;
         let certified = certified_key(&issued.certificate, &self.identity.key).map_err(|error| error_chain(&error))?;
+        self.identity.replace_roots(&issued.roots).map_err(|error| error_chain(&error))?;
         self.identity.files.write(issued).map_err(|error| error.in_one_line())?;
         self.identity.presented.replace(certified);
         Ok(issued.expires)

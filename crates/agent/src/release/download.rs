@@ -125,7 +125,7 @@ pub async fn fetch(source: BundleSource<'_>, part: &Path) -> Result<FetchedBundl
 
 /// One connection, starting at byte `have`.
 async fn attempt(source: BundleSource<'_>, part: &Path, have: u64) -> Result<(), AttemptError> {
-    let client = source.servers.current().clone();
+    let client = source.servers.current();
     tokio::select! {
         ended = receive(source, &client, part, have) => ended,
         () = server_changed(source.servers, &client) => Err(AttemptError::Lost(format!("the agent has moved away from the server at {}", client.base()))),
@@ -186,7 +186,7 @@ async fn receive_pieces(
 pub async fn fetch_delta(source: BundleSource<'_>, base: &Digest, part: &Path) -> Result<(), String> {
     let BundleSource { env, servers, manifest } = source;
     remove(part).map_err(|error| error_chain(&error))?;
-    let client = servers.current().clone();
+    let client = servers.current();
     let sent = Instant::now();
     let silent = || {
         servers.report_unanswered(sent);

@@ -31,6 +31,11 @@ impl Failover {
         Self { count, current: 0, last_choice: None, tried: 0, passes: 0, connected: false }
     }
 
+    /// For a list that has changed while the server at `current` answers.
+    pub fn connected_at(count: usize, current: usize) -> Self {
+        Self { current, connected: true, ..Self::new(count) }
+    }
+
     pub fn current(&self) -> usize {
         self.current
     }

@@ -21,6 +21,7 @@ use muster_wire::sync::SyncEvent;
 
 use crate::backoff::{self, RetryBackoff};
 use crate::config::AgentNode;
+use crate::identity;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::release::trust::TrustStore;
@@ -31,6 +32,10 @@ use crate::sync::servers::ServerClients;
 
 /// Interval of the server's pings.
 pub const PING: Duration = Duration::from_secs(10);
+/// Longest time until an agent whose certificate may be refused requests another one.
+const CERTIFICATE_DOUBT: Duration = Duration::from_secs(10);
+/// Least time between two such requests.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(60);
 /// Minimum time between two moves that servers request to balance their load.
 const MOVE_INTERVAL: Duration = Duration::from_secs(60);
 /// Retry-after of a busy server that gives none, and the longest accepted one, in seconds.
@@ -103,6 +108,8 @@ struct StreamRoute {
     duplicates: u32,
     /// The refusal that was logged since the last connection. Another server may be unreachable at the same time.
     refusal: Option<String>,
+    /// Time at which the agent last requested a certificate because its own may be refused.
+    doubted: Option<Instant>,
 }
 
 impl Sync {
@@ -121,12 +128,14 @@ impl Sync {
             last_move: None,
             duplicates: 0,
             refusal: None,
+            doubted: None,
         };
         loop {
             self.servers.select(route.failover.current());
             let end = self.stream(&mut route).await;
             let is_first = route.failover.failed() == 0;
-            let server = self.servers.current().base();
+            let server = self.servers.current();
+            let server = server.base();
             match end {
                 StreamEnd::ShuttingDown => return,
                 StreamEnd::RenewIncarnation => continue,
@@ -155,13 +164,17 @@ impl Sync {
                     continue;
                 }
                 StreamEnd::Lost(why) if is_first => {
+                    self.doubt_certificate(&why, &mut route);
                     tracing::warn!(server, why, "no connection to a server; the node keeps its state");
                 }
                 StreamEnd::Refused(why) if route.refusal.as_ref() != Some(&why) => {
                     tracing::error!(server, why, "the server refuses this node; retrying");
                     route.refusal = Some(why);
                 }
-                StreamEnd::Lost(why) | StreamEnd::Refused(why) => tracing::debug!(server, why, "no connection"),
+                StreamEnd::Lost(why) | StreamEnd::Refused(why) => {
+                    self.doubt_certificate(&why, &mut route);
+                    tracing::debug!(server, why, "no connection");
+                }
             }
             tokio::time::sleep(route.failover.lost(backoff::chance())).await;
         }
@@ -180,7 +193,7 @@ impl Sync {
         if renewed {
             open.incarnation = None;
         }
-        let client = self.servers.current().clone();
+        let client = self.servers.current();
         let opened = timeout(self.timeouts.open, client.sync(&self.node.env, &self.node.name, &open)).await;
         let mut stream = match opened {
             Ok(Ok(stream)) => stream,
@@ -241,6 +254,10 @@ impl Sync {
                     }
                     continue;
                 }
+                SyncEvent::Identity { roots, servers, renew_within_ms } => {
+                    self.learn(&roots, &servers, renew_within_ms, route);
+                    continue;
+                }
                 SyncEvent::Ping => {
                     // The server closes a connection that sends nothing back.
                     self.activity_requests.notify_one();
@@ -254,6 +271,36 @@ impl Sync {
             }
             // The time that the queue took is no silence of the server.
             last_event = Instant::now();
+        }
+    }
+
+    /// Stores the roots and the servers, and renews the certificate if the server requests it.
+    fn learn(&self, roots: &str, servers: &[String], renew_within_ms: Option<u32>, route: &mut StreamRoute) {
+        let Some(identity) = self.servers.identity() else { return };
+        if let Err(error) = identity.replace_roots(roots) {
+            tracing::error!(error = error_chain(&error), "the root certificates of the servers cannot be stored");
+            return;
+        }
+        match self.servers.learn(servers) {
+            Ok(None) => {}
+            Ok(Some(place)) => route.failover = Failover::connected_at(self.servers.count(), place),
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "the list of servers cannot be stored");
+            }
+        }
+        if let Some(within) = renew_within_ms {
+            identity.request_renewal(Duration::from_millis(within.into()).mul_f64(backoff::chance()));
+        }
+    }
+
+    /// Requests a renewal when no connection can be opened: the servers may not trust the authority of this certificate any more,
+    /// and refuse it before they read a request. A renewal needs no certificate.
+    fn doubt_certificate(&self, why: &str, route: &mut StreamRoute) {
+        let is_refused = why.contains("certificate") || why.contains("alert");
+        let is_recent = route.doubted.is_some_and(|when| when.elapsed() < DOUBT_INTERVAL);
+        if let Some(identity) = self.servers.identity().filter(|_| is_refused && !is_recent) {
+            route.doubted = Some(Instant::now());
+            identity.request_renewal(CERTIFICATE_DOUBT.mul_f64(backoff::chance()));
         }
     }
 
@@ -304,7 +351,11 @@ fn failed(error: &ClientError) -> StreamEnd {
             };
             StreamEnd::Refused(format!("{problem}{hint}"))
         }
-        None => StreamEnd::Lost(error_chain(error)),
+        None => {
+            let why = error_chain(error);
+            let hint = identity::unknown_issuer_hint(&why);
+            StreamEnd::Lost(why + hint)
+        }
     }
 }
 
@@ -483,8 +534,13 @@ mod tests {
         ] {
             let (_directory, mut sync) = sync(servers.clone(), mpsc::channel(1).0, &CancellationToken::new());
             sync.activity = watch::channel(activity.clone()).1;
-            let route =
-                StreamRoute { failover: Failover::new(servers.count()), last_move: sent, duplicates: 0, refusal: None };
+            let route = StreamRoute {
+                failover: Failover::new(servers.count()),
+                last_move: sent,
+                duplicates: 0,
+                refusal: None,
+                doubted: None,
+            };
             assert_eq!(sync.may_move(&route), moves, "{activity:?} {sent:?}");
         }
     }

@@ -194,8 +194,22 @@ pub(super) fn logout(args: &LogoutArgs, terminal: &mut Terminal) -> Result<Exit,
 pub(super) async fn who_am_i(_: &WhoAmIArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let server = ServerConnection::find(globals)?;
     let who = server.client.who_am_i().await.map_err(|error| server.failure(error))?;
+    refresh_roots(&server).await?;
     show(&who, terminal);
     Ok(Exit::Yes)
+}
+
+/// Stores the root certificates of the server with the login, if they have changed: its authority may be in a rotation.
+async fn refresh_roots(server: &ServerConnection) -> Result<(), Failure> {
+    let Some(key) = server.explicit_url().map(server_key) else { return Ok(()) };
+    let mut logins = Logins::read().map_err(Failure::failed)?;
+    let Some(login) = logins.servers.get_mut(&key).filter(|login| login.root.is_some()) else { return Ok(()) };
+    let roots = server.client.authority().await.map_err(|error| server.failure(error))?.root;
+    if login.root.as_ref() != Some(&roots) {
+        login.root = Some(roots);
+        logins.write().map_err(Failure::failed)?;
+    }
+    Ok(())
 }
 
 fn show(who: &WhoAmI, terminal: &mut Terminal) {

@@ -200,6 +200,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Secrets(secrets::Command::Status(args)) => run_client(secrets::status(&args, &globals, terminal)),
         Command::Secrets(secrets::Command::Rotate(args)) => run_client(secrets::rotate(&args, &globals, terminal)),
         Command::Ca(ca::Command::Show(args)) => run_client(ca::show(&args, &globals, terminal)),
+        Command::Ca(ca::Command::Rotate(args)) => run_client(ca::rotate(&args, &globals, terminal)),
         Command::Login(args) => run_client(login::login(&args, &globals, terminal)),
         Command::Logout(args) => login::logout(&args, terminal),
         Command::WhoAmI(args) => run_client(login::who_am_i(&args, &globals, terminal)),

@@ -8,9 +8,12 @@ use anyhow::Context;
 use jiff::SignedDuration;
 use muster_core::names::HostName;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_identity::authority::Authority;
+use muster_identity::authority_files::AuthorityFiles;
 use muster_server::oidc::OidcConfig;
-use muster_server::{Clock, ConnectionLimits, LeasePace, Server, ServerConfig, TlsConfig, register_design};
+use muster_server::{
+    Clock, ConnectionLimits, LeasePace, Server, ServerConfig, TlsConfig, read_authority, register_design,
+};
+use muster_store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::store::StoreArgs;
@@ -32,7 +35,8 @@ use crate::service_manager;
 /// of `muster token create`.
 ///
 /// With etcd any number of servers can run as replicas; they need a shared directory of blobs, the same --token-file, and
-/// copies of the same --ca directory and --secrets-key file.
+/// copies of the same --ca directory and --secrets-key file. Agents learn the URLs of all
+/// of them, and use another one if theirs does not answer.
 ///
 /// A configuration file (TOML) has the options of this command and `state` and `token_file`, with `_` in place of `-`: listen =
 /// "0.0.0.0:7300". An option that can be repeated is a list. Options of the command line and environment variables precede.
@@ -69,6 +73,12 @@ pub struct Args {
     /// Keys that seal secrets; every server needs the same file [default: secrets.key in the state directory, made if missing]
     #[arg(long, value_name = "FILE")]
     secrets_key: Option<PathBuf>,
+    /// URL of this server for agents and other servers [default: https://, the first --name, and the port of --listen]
+    #[arg(long, value_name = "URL", value_parser = advertised_arg)]
+    advertise: Option<Advertised>,
+    /// Replace the authority of the servers by that of this one: all machines have to join again
+    #[arg(long)]
+    replace_authority: bool,
     /// Time after its end in which a node can renew its certificate
     #[arg(long, value_name = "TIME", value_parser = duration_arg, default_value = "7d")]
     renewal_grace: SignedDuration,
@@ -114,6 +124,7 @@ pub struct Args {
 /// of this machine may use the loopback interface.
 fn names(args: &Args) -> Vec<String> {
     let mut names = args.name.clone();
+    names.extend(args.advertise.iter().map(|advertised| advertised.host.clone()));
     if names.is_empty() {
         names.push(rustix::system::uname().nodename().to_string_lossy().to_lowercase());
     }
@@ -137,6 +148,54 @@ fn limits(args: &Args) -> ConnectionLimits {
 fn oidc(args: &Args) -> Option<OidcConfig> {
     let (issuer, client_id) = (args.oidc_issuer.clone()?, args.oidc_client_id.clone()?);
     Some(OidcConfig { issuer, client_id, ca_file: args.oidc_ca_file.clone() })
+}
+
+/// URL at which agents and other servers reach a server.
+#[derive(Clone, Debug)]
+struct Advertised {
+    url: String,
+    host: String,
+}
+
+fn advertised_arg(text: &str) -> Result<Advertised, String> {
+    let expected = || "expected https://HOST:PORT".to_owned();
+    let url = text.trim_end_matches('/').to_lowercase();
+    let authority = url.strip_prefix("https://").ok_or_else(expected)?;
+    let (host, port) = authority.rsplit_once(':').ok_or_else(expected)?;
+    port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(expected)?;
+    let host = server_name_arg(host.trim_start_matches('[').trim_end_matches(']'))?;
+    Ok(Advertised { url, host })
+}
+
+/// Opens the authority of this server. It is made at the first start on a new store only: several servers of a store have one.
+async fn open_authority(
+    args: &Args,
+    store: &dyn Store,
+    state: &Path,
+    clock: &Clock,
+) -> Result<AuthorityFiles, Failure> {
+    let directory = args.ca.clone().unwrap_or_else(|| state.join(AUTHORITY));
+    let known = if directory.exists() || args.replace_authority {
+        None
+    } else {
+        read_authority(store).await.map_err(Failure::failed)?
+    };
+    if let Some(record) = known {
+        let directory = directory.display();
+        return Err(Failure::failed(anyhow::anyhow!(
+            "the servers of this store have the certificate authority {}, and {directory} does not exist",
+            record.issuing().pin
+        ))
+        .hint(format!(
+            "copy the directory of another server to {directory}; only if it is lost, start with --replace-authority: all machines \
+             have to join again"
+        )));
+    }
+    let files = match &args.ca {
+        Some(directory) => AuthorityFiles::open(directory, clock.now()),
+        None => AuthorityFiles::open_or_create(&directory, clock.now()),
+    };
+    files.map_err(Failure::failed)
 }
 
 /// Parses a name that a certificate can have.
@@ -165,13 +224,17 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     let access = ServerAccess::open(&state, globals.token_file.as_deref()).map_err(Failure::failed)?;
     let clock = Clock::system();
-    let authority = match &args.ca {
-        Some(directory) => Authority::open(directory, clock.now()),
-        None => Authority::open_or_create(&state.join(AUTHORITY), clock.now()),
+    let files = tokio::select! {
+        opened = open_authority(args, store.as_ref(), &state, &clock) => opened?,
+        () = signals.recv() => return Ok(Exit::Yes),
     };
-    let authority = authority.map_err(Failure::failed)?;
-    let (pin, names) = (authority.pin(), names(args));
-    let tls = TlsConfig { authority: Arc::new(authority), names, grace: args.renewal_grace };
+    let tls = TlsConfig {
+        files: Arc::new(files),
+        names: names(args),
+        advertise: args.advertise.as_ref().map(|advertised| advertised.url.clone()),
+        grace: args.renewal_grace,
+        replace_authority: args.replace_authority,
+    };
     let blobs = args.store.blob_place(&state)?;
     let config = ServerConfig {
         listen: args.listen,
@@ -214,7 +277,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let _announcement = announce(&paths, announcement).map_err(Failure::failed)?;
     terminal.out.line(format_args!("API: {url}"));
     if !args.listen.ip().is_loopback() {
-        terminal.out.line(format_args!("CA pin: {pin}"));
+        let authority = server.app().view.server_records().authority().map(|(record, _)| record.issuing().pin.clone());
+        terminal.out.line(format_args!("CA pin: {}", authority.unwrap_or_default()));
         terminal.out.line(format_args!(
             "next: muster token create --node NODE, then on the machine: muster-agent join {url} TOKEN"
         ));

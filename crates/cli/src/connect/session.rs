@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::txn::Revision;
 use muster_identity::authority::CERTIFICATE_FILE;
+use muster_identity::authority_files::known_roots;
 use muster_identity::certificate;
 use muster_identity::tls::client_config;
 use muster_wire::client::{Client, ClientError, Credentials};
@@ -81,6 +82,14 @@ impl ServerConnection {
         match &self.found {
             FoundServer::Announced { announcement, .. } => Some(&announcement.state),
             FoundServer::Explicit { .. } => None,
+        }
+    }
+
+    /// Address of a server that was named, not discovered.
+    pub(crate) fn explicit_url(&self) -> Option<&str> {
+        match &self.found {
+            FoundServer::Explicit { url } => Some(url),
+            FoundServer::Announced { .. } => None,
         }
     }
 
@@ -201,6 +210,11 @@ fn roots(file: &Path) -> Result<rustls::ClientConfig, Failure> {
         Failure::new(Exit::Usage, error.context(format!("cannot use the root certificate {}", file.display())))
     };
     let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.into()))?;
+    // The directory of a server on this machine: after a rotation, another authority in it is in use.
+    if let Some(directory) = file.parent().filter(|parent| parent.ends_with(AUTHORITY)) {
+        let tls = client_config(&known_roots(directory), None);
+        return tls.map_err(|error| unreadable(error.into()));
+    }
     read_roots(&text).map_err(unreadable)
 }
 

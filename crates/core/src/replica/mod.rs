@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::authority::AuthorityPin;
 use crate::names::{ReplicaId, SecretKeyId};
 use crate::node::agent::AgentInfo;
 
@@ -32,6 +33,9 @@ pub struct ReplicaRecord {
     /// Keys with which the replica opens secrets, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_keys: Vec<SecretKeyId>,
+    /// Pins of the certificate authorities that the replica has the keys of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub authorities: Vec<AuthorityPin>,
 }
 
 /// Marks a blob directory, so that another replica can check that it sees the same one.

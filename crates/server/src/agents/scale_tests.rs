@@ -135,6 +135,7 @@ impl Rig {
                 pause: None,
                 asked: None,
                 trust: 0,
+                identity: None,
                 permit: crate::agents::admission::Admission::default().enter().await.unwrap(),
             };
             let mut events = Box::pin(crate::agents::stream::events(view.clone(), connected, init, Clock::system()));

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use crate::agents::admission::AdmissionPermit;
 use crate::agents::{AgentSession, SessionGuard};
 use crate::app::Clock;
+use crate::identity::server_urls;
+use crate::identity::tls::ServerTls;
 use crate::view::View;
 
 /// Interval of pings. An agent answers each with its activity, and reconnects when it misses two.
@@ -42,7 +45,47 @@ pub(crate) struct StreamInit {
     pub pause: Option<NodePause>,
     pub asked: Option<String>,
     pub trust: u64,
+    /// Of an agent with a certificate.
+    pub identity: Option<IdentityNews>,
     pub permit: AdmissionPermit,
+}
+
+/// Source of the roots and the URLs of servers, for an agent with a certificate.
+#[derive(Debug)]
+pub(crate) struct IdentityNews {
+    tls: Arc<ServerTls>,
+    /// URL of this server.
+    url: String,
+    /// Hash of what was sent.
+    sent: Option<u64>,
+}
+
+/// Machines that renew their certificates in a second during a rotation. Each is a write to the store.
+const RENEWALS_PER_SECOND: usize = 50;
+
+impl IdentityNews {
+    pub(crate) fn new(tls: Arc<ServerTls>, url: String) -> Self {
+        Self { tls, url, sent: None }
+    }
+
+    /// The event, if its content has changed.
+    fn event(&mut self, fleet: &Fleet, node: Option<&Node>) -> Option<SyncEvent> {
+        let trust = self.tls.trust();
+        let servers: Vec<String> =
+            server_urls(fleet, &self.url).into_iter().filter(|url| url.starts_with("https:")).collect();
+        let mut hasher = DefaultHasher::new();
+        (&trust.roots, &trust.record.issuing().pin, &servers).hash(&mut hasher);
+        let content = hasher.finish();
+        if self.sent.replace(content) == Some(content) {
+            return None;
+        }
+        let (record, _) = node?.certificate.as_ref()?;
+        let is_current = record.authority.as_ref() == Some(&trust.record.issuing().pin)
+            && trust.record.trusted().all(|authority| record.roots.contains(&authority.pin));
+        let spread = fleet.nodes().count() * 1000 / RENEWALS_PER_SECOND;
+        let renew_within_ms = (!is_current).then(|| u32::try_from(spread).unwrap_or(u32::MAX));
+        Some(SyncEvent::Identity { roots: trust.roots.clone(), servers, renew_within_ms })
+    }
 }
 
 #[derive(Debug)]
@@ -61,6 +104,7 @@ struct StreamState {
     pause: Option<NodePause>,
     asked: Option<String>,
     trust: u64,
+    identity: Option<IdentityNews>,
     /// Revision of the last trust list that was compared.
     trust_at: Option<Revision>,
     clock: Clock,
@@ -78,8 +122,19 @@ pub(crate) fn events(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let StreamInit { incarnation, role, host_name, generation, has_snapshot, snapshot, pause, asked, trust, permit } =
-        init;
+    let StreamInit {
+        incarnation,
+        role,
+        host_name,
+        generation,
+        has_snapshot,
+        snapshot,
+        pause,
+        asked,
+        trust,
+        identity,
+        permit,
+    } = init;
     let mut state = StreamState {
         view,
         guard: session,
@@ -94,6 +149,7 @@ pub(crate) fn events(
         pause,
         asked,
         trust,
+        identity,
         trust_at: None,
         clock,
         permit: Some(permit),
@@ -158,6 +214,7 @@ impl StreamState {
         let renamed = node.and_then(|node| node.record.as_ref()).filter(|record| !has_identity(record)).cloned();
         let pause = self.changed_pause(fleet, node);
         let trust = self.newer_trust(fleet);
+        let identity = self.identity.as_mut().and_then(|news| news.event(fleet, node));
         let request = node.and_then(|node| node.run_request.as_ref()).map(|(request, _)| request);
         let request = request.filter(|request| self.asked.as_ref() != Some(&request.id));
         let request = request.and_then(|request| requested_run(fleet, &session.node, request));
@@ -189,6 +246,9 @@ impl StreamState {
         if let Some(pause) = pause {
             self.pause = pause.clone();
             self.send(&SyncEvent::Pause { pause });
+        }
+        if let Some(identity) = identity {
+            self.send(&identity);
         }
         if let Some(trust) = trust {
             self.send(&SyncEvent::Trust { trust });
@@ -292,6 +352,7 @@ mod tests {
             pause,
             asked,
             trust: 0,
+            identity: None,
             permit,
         };
         let view = Arc::new(View::default());

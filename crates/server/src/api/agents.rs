@@ -1,11 +1,11 @@
 //! HTTP handlers for agents: event stream, reports, activity and desired state; and for the activities that replicas
 //! exchange.
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use muster_core::fleet::Fleet;
 use muster_core::lookup::published::{self, PUBLISHED_LIMIT};
 use muster_core::names::NodeName;
@@ -18,21 +18,21 @@ use muster_wire::sync::{AgentActivity, DesiredResponse, DesiredState, ReportAck,
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::agents::stream::{StreamInit, events};
+use crate::agents::stream::{IdentityNews, StreamInit, events};
 use crate::agents::{AgentSession, JoinRequest, compatibility, duplicates, incarnation};
+use crate::api::authorization::Client;
 use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::{PageQuery, Scope};
-use crate::app::{Agents, Reader, ReplicaState, Writer};
+use crate::app::{Agents, App, Reader, ReplicaState};
 use crate::epochs;
 
 /// Opens a node's stream of server-sent events. The schema is that of each event's `data`, named by its `event`.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
     request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream")))]
 pub(crate) async fn open_stream(
-    State(writer): State<Writer>,
-    State(agents): State<Agents>,
-    State(replica): State<ReplicaState>,
+    State(App { writer, agents, replica, identities }): State<App>,
+    Extension(client): Extension<Client>,
     scope: Scope,
     Path(path): Path<NodePath>,
     JsonBody(open): JsonBody<SyncOpen>,
@@ -78,6 +78,10 @@ pub(crate) async fn open_stream(
         pause: open.pause,
         asked: open.asked,
         trust: open.trust,
+        identity: match (client, identities.tls) {
+            (Client::Node { .. }, Some(tls)) => Some(IdentityNews::new(tls, replica.membership.record().url.clone())),
+            (_, _) => None,
+        },
         permit,
     };
     let body = Body::from_stream(events(writer.view.clone(), connected, init, writer.clock.clone()));

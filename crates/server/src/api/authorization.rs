@@ -93,6 +93,7 @@ const TABLE: &[(&str, &str, Machines, People)] = &[
     ("GET", "/v1/whoami", Machines::None, People::Users),
     ("GET", "/v1/envs", Machines::None, People::Users),
     ("GET", "/v1/schemas*", Machines::None, People::Users),
+    ("GET", "/v1/ca/rotation", Machines::None, VIEWER),
     ("GET", "/v1/doctor", Machines::None, VIEWER),
     ("GET", "/metrics", Machines::None, VIEWER),
     ("GET", "/v1/users/{user}", Machines::None, People::OwnUser),

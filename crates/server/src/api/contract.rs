@@ -19,6 +19,9 @@ const CODES: &str = "x-problem-codes";
 const DECLARED: &[(&str, &[Code])] = &[
     ("readyz", &[Code::CannotTell]),
     ("show_authority", &[Code::NotFound]),
+    ("show_rotation", &[Code::NotFound]),
+    ("rotate_authority", &[Code::NotFound, Code::UnknownIdentity]),
+    ("cancel_rotation", &[Code::NotFound]),
     ("join", &[Code::JoinRefused, Code::NoPlace, Code::NotFound, Code::CannotTell, Code::StoreUnavailable]),
     ("renew", &[Code::CertificateRefused, Code::NotFound, Code::CannotTell, Code::StoreUnavailable]),
     (

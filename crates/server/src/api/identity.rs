@@ -1,4 +1,4 @@
-//! HTTP handlers for identities: the authority, joining and renewal, join tokens, and certificates of nodes.
+//! HTTP handlers for identities: joining and renewal, join tokens, and certificates of nodes.
 
 use axum::Json;
 use axum::extract::State;
@@ -14,11 +14,10 @@ use muster_core::release::manifest::PublicKey;
 use muster_core::report::summary::clip;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_identity::authority::IssuedCertificate;
-use muster_identity::certificate;
 use muster_identity::token::JoinToken;
 use muster_wire::identity::{
-    AuthorityResponse, CertificateResponse, CertificateRow, CertificateState, CreateToken, CreateTokenResponse,
-    JoinRequest, JoinResponse, RenewRequest, RevokeCertificate, RevokeResponse, TokenRow,
+    CertificateResponse, CertificateRow, CertificateState, CreateToken, CreateTokenResponse, JoinRequest, JoinResponse,
+    RenewRequest, RevokeCertificate, RevokeResponse, TokenRow,
 };
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
@@ -27,8 +26,9 @@ use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::key_write::{PlannedWrite, write};
 use crate::api::request::{Author, LayerTarget, PageQuery, Scope, unknown_target};
 use crate::app::{Identities, Reader, ReplicaState, Writer};
-use crate::identity::TlsConfig;
 use crate::identity::issue::{self, IdentityRequestError};
+use crate::identity::server_urls;
+use crate::identity::tls::ServerTls;
 use crate::transactions::{MAX_OPS, commit_all, pack};
 
 /// Largest body of a machine without an identity. A request has about 1 KiB.
@@ -40,14 +40,6 @@ const KEPT_EXPIRED: SignedDuration = SignedDuration::from_hours(24);
 /// `Retry-After` of a machine for which there is no place yet, in seconds.
 const NO_PLACE_RETRY: u16 = 30;
 
-/// Shows the root certificate of the server, which is public.
-#[utoipa::path(get, path = "/v1/ca", responses((status = 200, body = AuthorityResponse)))]
-pub(crate) async fn show_authority(State(identities): State<Identities>) -> Result<Json<AuthorityResponse>, ApiError> {
-    let TlsConfig { authority, .. } = config(&identities)?;
-    let expires = certificate::expires(authority.root()).map_err(internal)?;
-    Ok(Json(AuthorityResponse { pin: authority.pin().to_string(), root: authority.root_pem(), expires }))
-}
-
 /// Exchanges a join token for the certificate of a node. A repeated request with the same key counts once.
 #[utoipa::path(post, path = "/v1/join", request_body = JoinRequest, responses((status = 200, body = JoinResponse)))]
 pub(crate) async fn join(
@@ -56,14 +48,10 @@ pub(crate) async fn join(
     State(replica): State<ReplicaState>,
     JsonBody(mut request): JsonBody<JoinRequest>,
 ) -> Result<Json<JoinResponse>, ApiError> {
-    let config = config(&identities)?;
+    let tls = tls(&identities)?;
     request.host = line(&request.host);
-    let turn = identities.tls.as_ref().map(|tls| tls.joins.clone());
-    let _turn = match &turn {
-        Some(turn) => Some(turn.lock().await),
-        None => None,
-    };
-    let joined = issue::join(&writer, config, &request).await.inspect_err(|error| {
+    let _turn = tls.joins.lock().await;
+    let joined = issue::join(&writer, tls, &request).await.inspect_err(|error| {
         let error = error as &dyn std::error::Error;
         tracing::warn!(error, token = %request.token, host = request.host, "a machine was refused");
     })?;
@@ -71,13 +59,13 @@ pub(crate) async fn join(
     let (servers, trusted_keys) = {
         let fleets = writer.view.fleets();
         let fleet = fleets.get(&joined.env).ok_or_else(|| ApiError::unknown_env(joined.env.as_str(), &[]))?;
-        (servers(fleet, &replica), trusted_keys(fleet))
+        (server_urls(fleet, &replica.membership.record().url), trusted_keys(fleet))
     };
     Ok(Json(JoinResponse {
         env: joined.env,
         node: joined.node,
         role: joined.role,
-        certificate: response(config, joined.certificate),
+        certificate: response(tls, joined.certificate),
         servers,
         trusted_keys,
     }))
@@ -91,10 +79,10 @@ pub(crate) async fn renew(
     State(identities): State<Identities>,
     JsonBody(request): JsonBody<RenewRequest>,
 ) -> Result<Json<CertificateResponse>, ApiError> {
-    let config = config(&identities)?;
-    let issued = issue::renew(&writer, config, &request).await?;
+    let tls = tls(&identities)?;
+    let issued = issue::renew(&writer, tls, &request).await?;
     tracing::debug!(env = %request.env, node = %request.node, expires = %issued.expires, "a certificate was renewed");
-    Ok(Json(response(config, issued)))
+    Ok(Json(response(tls, issued)))
 }
 
 /// Lists the join tokens. Their secrets are not stored.
@@ -124,7 +112,7 @@ pub(crate) async fn create_token(
     author: Author,
     JsonBody(CreateToken { scope: bound, uses, seconds }): JsonBody<CreateToken>,
 ) -> Result<Json<CreateTokenResponse>, ApiError> {
-    let config = config(&identities)?;
+    let pin = tls(&identities)?.trust().record.issuing().pin.parse().map_err(internal)?;
     let longest = u64::try_from(LONGEST_TOKEN_LIFE.as_secs()).unwrap_or(u64::MAX);
     if !(1..=longest).contains(&seconds) {
         return Err(ApiError::invalid(format!("a join token lives from 1 to {longest} seconds")));
@@ -136,7 +124,7 @@ pub(crate) async fn create_token(
     let created = writer.clock.now();
     let life = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
     let expires = created.saturating_add(life).unwrap_or(Timestamp::MAX);
-    let token = JoinToken::generate(config.authority.pin()).map_err(internal)?;
+    let token = JoinToken::generate(pin).map_err(internal)?;
     let by = author.by(None, "").author;
     let record = TokenRecord { hash: token.hash(), scope: bound, uses, created, expires, by };
     let key = Keys::new(&scope.env).token(token.id());
@@ -200,7 +188,7 @@ pub(crate) async fn list_certificates(
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<CertificateRow>>, ApiError> {
-    let (now, grace) = (reader.clock.now(), config(&identities)?.grace);
+    let (now, grace) = (reader.clock.now(), tls(&identities)?.config().grace);
     let (rows, revision) = scope.read(&reader, |fleet| {
         let with = fleet.nodes().filter_map(|(name, node)| Some((name, &node.certificate.as_ref()?.0)));
         (with.map(|(name, record)| certificate_row(name, record, grace, now)).collect(), fleet.revision)
@@ -221,7 +209,7 @@ pub(crate) async fn revoke_certificate(
     author: Author,
     JsonBody(RevokeCertificate { reason }): JsonBody<RevokeCertificate>,
 ) -> Result<Json<RevokeResponse>, ApiError> {
-    let (grace, now) = (config(&identities)?.grace, writer.clock.now());
+    let (grace, now) = (tls(&identities)?.config().grace, writer.clock.now());
     let revocation = Revocation { at: now, by: author.by(None, "").author, reason: line(&reason) };
     let keys = Keys::new(&scope.env);
     // First: the machine may know the token, and could join as another node of its role.
@@ -308,22 +296,13 @@ fn certificate_row(
     CertificateRow { node: node.clone(), state, certificate: record.clone() }
 }
 
-/// URLs of all servers; that of this one alone if the others are unknown.
-fn servers(fleet: &Fleet, replica: &ReplicaState) -> Vec<String> {
-    let mut urls: Vec<String> = fleet.replicas().values().map(|(record, _)| record.url.clone()).collect();
-    urls.push(replica.membership.record().url);
-    urls.sort();
-    urls.dedup();
-    urls
-}
-
 fn trusted_keys(fleet: &Fleet) -> Vec<PublicKey> {
     let list = fleet.trust().and_then(|(trust, _)| trust.read().ok());
     list.map(|list| list.keys).unwrap_or_default()
 }
 
-fn response(config: &TlsConfig, issued: IssuedCertificate) -> CertificateResponse {
-    CertificateResponse { certificate: issued.pem, roots: config.authority.root_pem(), expires: issued.expires }
+fn response(tls: &ServerTls, issued: IssuedCertificate) -> CertificateResponse {
+    CertificateResponse { certificate: issued.pem, roots: tls.trust().roots.clone(), expires: issued.expires }
 }
 
 /// One line of a client's text, without control characters.
@@ -332,8 +311,8 @@ fn line(text: &str) -> String {
     clip(text.trim(), LONGEST_TEXT).to_owned()
 }
 
-fn config(identities: &Identities) -> Result<&TlsConfig, ApiError> {
-    identities.tls.as_deref().map(crate::identity::tls::ServerTls::config).ok_or_else(|| {
+pub(super) fn tls(identities: &Identities) -> Result<&ServerTls, ApiError> {
+    identities.tls.as_deref().ok_or_else(|| {
         let problem = Problem::new(ProblemCode::NotFound, "this server has no certificate authority");
         ApiError(problem.hint("machines join a server that was started with `muster serve`"))
     })
@@ -361,6 +340,7 @@ impl From<IdentityRequestError> for ApiError {
             }
             IdentityRequestError::Store(error) => error.into(),
             IdentityRequestError::StaleView(error) => error.into(),
+            IdentityRequestError::NoKey { .. } => Self(Problem::new(ProblemCode::CannotTell, detail).retry_after(30)),
             IdentityRequestError::NotWritable { .. } => {
                 Self(Problem::new(ProblemCode::CannotTell, detail).retry_after(5).hint("retry when it is done"))
             }

@@ -6,6 +6,7 @@
 mod access;
 mod agents;
 mod audit;
+mod authority;
 mod authorization;
 mod backup;
 mod conditional;

@@ -17,8 +17,9 @@ use super::access::{AccessControl, check_access};
 use super::error::REQUEST_ID;
 use super::idempotency::IdempotencyKeys;
 use super::{
-    agents, audit, backup, conditional, contract, data, design, drift, environments, error, idempotency, identity,
-    login, logs, nodes, pauses, policies, releases, rollouts, runs, secrets, server, services, users, versions, viewer,
+    agents, audit, authority, backup, conditional, contract, data, design, drift, environments, error, idempotency,
+    identity, login, logs, nodes, pauses, policies, releases, rollouts, runs, secrets, server, services, users,
+    versions, viewer,
 };
 
 /// Largest body. A report with a full log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -136,7 +137,8 @@ fn design_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 /// Adds the routes for machines that join, and for administrators of identities.
 fn identity_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
     router
-        .routes(routes!(identity::show_authority))
+        .routes(routes!(authority::show_authority))
+        .routes(routes!(authority::show_rotation, authority::rotate_authority, authority::cancel_rotation))
         .routes(routes!(identity::join).layer(DefaultBodyLimit::max(identity::BODY_LIMIT)))
         .routes(routes!(identity::renew).layer(DefaultBodyLimit::max(identity::BODY_LIMIT)))
         .routes(routes!(identity::list_tokens, identity::create_token))

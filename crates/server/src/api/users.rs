@@ -157,7 +157,7 @@ pub(super) async fn issue_token(
     life: SignedDuration,
     note: &str,
 ) -> Result<UserTokenResponse, ApiError> {
-    let pin = identities.tls.as_ref().map(|tls| tls.config().authority.pin());
+    let pin = identities.tls.as_ref().and_then(|tls| tls.trust().record.issuing().pin.parse().ok());
     let token = UserToken::generate(pin).map_err(|error| ApiError::internal(error.to_string()))?;
     let created = writer.clock.now();
     let expires = created.saturating_add(life).unwrap_or(Timestamp::MAX);

@@ -226,6 +226,7 @@ fn marks_are_matched_by_nonce_and_swept_when_stale(rig: &impl Rig) {
         since: jiff::Timestamp::UNIX_EPOCH,
         blobs: BlobsMark { directory: String::new(), nonce: nonce.into() },
         secret_keys: Vec::new(),
+        authorities: Vec::new(),
     };
     let (one, other) = (ReplicaId::new("one-1").unwrap(), ReplicaId::new("other-2").unwrap());
     assert!(!marks.shows(&one, &record("7")).unwrap(), "there is no mark");

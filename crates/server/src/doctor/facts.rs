@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use muster_core::authority::AuthorityRecord;
 use muster_core::fleet::{DestroyRecord, Fleet, Node, RestoreRecord};
 use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
 use muster_core::node::record::MachinePhase;
@@ -28,6 +29,8 @@ pub struct DoctorFacts {
     /// The replica that collects them.
     pub me: ReplicaId,
     pub replicas: Vec<ReplicaFacts>,
+    /// The certificate authority; none if no server has TLS.
+    pub authority: Option<AuthorityRecord>,
     pub environments: Vec<EnvironmentFacts>,
     /// Error if the blob directory is not writable.
     pub blobs: Result<(), String>,
@@ -148,7 +151,8 @@ pub(crate) async fn collect_facts(app: &App) -> DoctorFacts {
     }
     let me = app.replica.membership.id().clone();
     let secrets = crate::secrets::status(&app.view, &me, &app.replica.secrets.path);
-    DoctorFacts { store, me, replicas, environments, blobs, secrets }
+    let authority = app.view.server_records().authority().map(|(record, _)| record.clone());
+    DoctorFacts { store, me, replicas, authority, environments, blobs, secrets }
 }
 
 async fn collect_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> ReplicaFacts {
@@ -309,6 +313,7 @@ pub(super) mod tests {
             since: Timestamp::UNIX_EPOCH,
             blobs: BlobsMark { directory: "/blobs".into(), nonce: "n".into() },
             secret_keys: Vec::new(),
+            authorities: vec!["a1".into()],
         };
         let answer = ReplicaReport {
             replica: id(name),

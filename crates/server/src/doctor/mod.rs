@@ -25,6 +25,7 @@ pub use replicas::check_clock;
 pub fn findings(facts: &DoctorFacts) -> Vec<DoctorFinding> {
     let mut findings = store_findings(&facts.store);
     findings.extend(replicas::check_replicas(&facts.me, &facts.replicas));
+    findings.extend(facts.authority.iter().flat_map(|record| replicas::check_authority(record, &facts.replicas)));
     findings.extend(replicas::check_blobs(&facts.blobs, &facts.replicas));
     findings.extend(secrets::check_secrets(&facts.replicas, &facts.secrets));
     findings.extend(facts.environments.iter().flat_map(environments::check_environment));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use muster_core::authority::AuthorityRecord;
 use muster_core::names::ReplicaId;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
@@ -94,6 +95,34 @@ pub fn check_clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered:
     DoctorFinding::new(DoctorCheck::Clock, verdict, format!("{by} {side}")).on(subject).advise(advice)
 }
 
+/// Checks that each replica has the key of the certificate authority, and that of a rotation.
+pub(super) fn check_authority(record: &AuthorityRecord, replicas: &[ReplicaFacts]) -> Vec<DoctorFinding> {
+    let mut findings = Vec::new();
+    for replica in replicas {
+        let lacks = |pin: &String| !replica.record.authorities.contains(pin);
+        let next = record.rotation.as_ref().map(|rotation| &rotation.next.pin);
+        let (verdict, pin) = if lacks(&record.issuing().pin) {
+            (DoctorVerdict::Failed, &record.issuing().pin)
+        } else if let Some(next) = next.filter(|next| lacks(next)) {
+            (DoctorVerdict::Warning, next)
+        } else {
+            continue;
+        };
+        let detail = format!("{} lacks the key of the certificate authority {pin}", replica.record.host);
+        let advice = "copy ca.crt and ca.key of that authority from another server to a directory of any name in its --ca directory";
+        let finding = DoctorFinding::new(DoctorCheck::Authority, verdict, detail);
+        findings.push(finding.on(replica.id.as_str()).advise(advice));
+    }
+    if findings.is_empty() {
+        let seen = match &record.rotation {
+            None => format!("all servers have the key of {}", record.current.pin),
+            Some(rotation) => format!("rotation to {}: {}", rotation.next.pin, rotation.phase.as_str()),
+        };
+        findings.push(DoctorFinding::new(DoctorCheck::Authority, DoctorVerdict::Ok, seen));
+    }
+    findings
+}
+
 /// Checks that the blob directory is writable and shared by all replicas.
 pub(super) fn check_blobs(can_write: &Result<(), String>, replicas: &[ReplicaFacts]) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
@@ -158,6 +187,8 @@ pub(super) fn check_blobs(can_write: &Result<(), String>, replicas: &[ReplicaFac
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+
+    use muster_core::authority::AuthorityCertificates;
 
     use super::*;
     use crate::doctor::facts::tests::{lines, replica};
@@ -256,6 +287,20 @@ mod tests {
         let mut unsure = pair();
         unsure[1].answer.as_mut().unwrap().sees_blobs_of.clear();
         assert!(lines(check_blobs(&Ok(()), &unsure))[1].starts_with("blobs b-2 cannot tell: did not say whether"));
+    }
+
+    #[test]
+    fn replica_without_the_key_of_the_authority_is_named() {
+        let authority = |pin: &str| AuthorityCertificates { pin: pin.into(), chain: String::new() };
+        let stable = AuthorityRecord::new(authority("a1"));
+        let replicas = [replica("a-1", &[]), replica("b-2", &[])];
+        assert_eq!(lines(check_authority(&stable, &replicas)), ["authority ok: all servers have the key of a1"]);
+        let announced = stable.announce(authority("b2"), None, "ada".into(), Timestamp::UNIX_EPOCH).unwrap();
+        let seen = lines(check_authority(&announced, &replicas));
+        assert!(seen[0].starts_with("authority a-1 warning: ctl lacks the key of the certificate authority b2 → copy"));
+        let issuing = announced.advance(Timestamp::UNIX_EPOCH).unwrap();
+        let seen = lines(check_authority(&issuing, &replicas));
+        assert!(seen.len() == 2 && seen[1].starts_with("authority b-2 failed: "), "{seen:?}");
     }
 
     #[test]

@@ -23,6 +23,8 @@ struct NodeConnection {
     env: EnvName,
     node: NodeName,
     key: KeyDigest,
+    /// Pin of the authority of its certificate.
+    issuer: String,
     expires: Timestamp,
     end: CancellationToken,
 }
@@ -31,6 +33,8 @@ struct NodeConnection {
 #[derive(Debug, Default)]
 pub(crate) struct NodeConnections {
     open: Mutex<(u64, HashMap<u64, NodeConnection>)>,
+    /// Pins of the authorities that are trusted; empty before the record of the store is known.
+    trusted: Mutex<Vec<String>>,
 }
 
 /// An open connection. It is removed from the list on drop.
@@ -54,21 +58,40 @@ impl NodeConnections {
     }
 
     /// Adds a connection; none if its certificate is not that of a node.
-    pub(crate) fn add(self: &Arc<Self>, certificate: &VerifiedCertificate) -> Option<ConnectionEntry> {
+    pub(crate) fn add(self: &Arc<Self>, certificate: &VerifiedCertificate, issuer: String) -> Option<ConnectionEntry> {
         let CertificateName::Node { env, node } = &certificate.name else { return None };
         let end = CancellationToken::new();
         let connection = NodeConnection {
             env: env.clone(),
             node: node.clone(),
             key: certificate.key.clone(),
+            issuer,
             expires: certificate.expires,
             end: end.clone(),
         };
         let mut open = self.lock();
         open.0 += 1;
         let id = open.0;
+        if !self.trusts(&connection.issuer) {
+            connection.end.cancel();
+        }
         open.1.insert(id, connection);
         Some(ConnectionEntry { id, list: self.clone(), end })
+    }
+
+    /// Ends connections with certificates of other authorities.
+    pub(crate) fn set_trusted(&self, pins: Vec<String>) {
+        *self.trusted.lock().unwrap_or_else(PoisonError::into_inner) = pins;
+        let open = self.lock();
+        open.1
+            .values()
+            .filter(|connection| !self.trusts(&connection.issuer))
+            .for_each(|connection| connection.end.cancel());
+    }
+
+    fn trusts(&self, issuer: &String) -> bool {
+        let trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        trusted.is_empty() || trusted.contains(issuer)
     }
 
     /// Ends connections whose certificate no longer counts, forever.

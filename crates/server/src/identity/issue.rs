@@ -4,10 +4,10 @@ use muster_core::fleet::Fleet;
 use muster_core::identity::{
     AdmittedJoin, CertificateRecord, JoinAttempt, JoinRefusal, RenewalRefusal, decide_join, decide_renewal,
 };
-use muster_core::keys::Keys;
+use muster_core::keys::{Keys, ServerKey};
 use muster_core::names::{EnvName, NodeName, Role, TokenId};
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_identity::authority::{IssueError, IssuedCertificate};
+use muster_identity::authority::{Authority, IssueError, IssuedCertificate};
 use muster_identity::certificate::CertificateName;
 use muster_identity::request::{RefusedRequest, check_request};
 use muster_identity::token;
@@ -15,7 +15,7 @@ use muster_store::StoreError;
 use muster_wire::identity::{JoinRequest, RenewRequest};
 use thiserror::Error;
 
-use super::TlsConfig;
+use super::tls::{ServerTls, Trust};
 use crate::app::Writer;
 use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
@@ -41,6 +41,10 @@ pub(crate) enum IdentityRequestError {
     Encode(#[from] serde_json::Error),
     #[error("{env} is being restored or destroyed")]
     NotWritable { env: EnvName },
+    #[error(
+        "this server lacks the key of the certificate authority {pin}: copy its ca.crt and ca.key to a directory in {directory}"
+    )]
+    NoKey { pin: String, directory: String },
     #[error("too many machines join with this token at the same time")]
     Contended,
 }
@@ -64,7 +68,7 @@ struct PlannedJoin {
 /// Exchanges a token for a certificate. The use of the token and the record are one transaction.
 pub(crate) async fn join(
     writer: &Writer,
-    config: &TlsConfig,
+    tls: &ServerTls,
     request: &JoinRequest,
 ) -> Result<JoinedMachine, IdentityRequestError> {
     let checked = check_request(&request.request)?;
@@ -77,7 +81,8 @@ pub(crate) async fn join(
         let now = writer.clock.now();
         let PlannedJoin { env, role, admitted } = plan_join(writer, &attempt, now)?;
         let name = CertificateName::Node { env: env.clone(), node: admitted.node.clone() };
-        let certificate = config.authority.issue_node(&checked, &name, now)?;
+        let trust = tls.trust();
+        let certificate = issuing(tls, &trust)?.issue_node(&checked, &name, now)?;
         let record = CertificateRecord {
             key: checked.key.clone(),
             serial: certificate.serial.clone(),
@@ -86,9 +91,12 @@ pub(crate) async fn join(
             joined: admitted.joined,
             host: request.host.clone(),
             token: request.token.clone(),
+            authority: Some(trust.record.issuing().pin.clone()),
+            roots: trust.record.trusted().map(|authority| authority.pin.clone()).collect(),
             revoked: None,
         };
-        let committed = commit_all(writer, vec![join_txn(&env, &request.token, &admitted, &record)?]).await?;
+        let committed =
+            commit_all(writer, vec![unrotated(&trust, join_txn(&env, &request.token, &admitted, &record)?)]).await?;
         if committed.complete {
             writer.view.reach(committed.revision).await?;
             return Ok(JoinedMachine { env, node: admitted.node, role, certificate });
@@ -136,10 +144,24 @@ fn join_txn(
     Ok(txn)
 }
 
+/// The authority that issues certificates.
+fn issuing<'a>(tls: &ServerTls, trust: &'a Trust) -> Result<&'a Authority, IdentityRequestError> {
+    let lacking = || IdentityRequestError::NoKey {
+        pin: trust.record.issuing().pin.clone(),
+        directory: tls.config().files.directory().display().to_string(),
+    };
+    trust.authority.as_deref().ok_or_else(lacking)
+}
+
+/// Compares the record of the authority too: no certificate of a replaced authority is recorded after its end.
+fn unrotated(trust: &Trust, txn: Txn) -> Txn {
+    txn.guard(Guard::observed(ServerKey::Authority.text(), trust.at))
+}
+
 /// Issues a further certificate for the key of a node.
 pub(crate) async fn renew(
     writer: &Writer,
-    config: &TlsConfig,
+    tls: &ServerTls,
     request: &RenewRequest,
 ) -> Result<IssuedCertificate, IdentityRequestError> {
     let checked = check_request(&request.request)?;
@@ -155,15 +177,20 @@ pub(crate) async fn renew(
             let fleets = writer.view.fleets();
             let unknown = || RenewalRefusal::UnknownKey { node: node.clone() };
             let fleet = fleets.get(env).ok_or_else(unknown)?;
-            decide_renewal(fleet, node, &checked.key, config.grace, now)?.clone()
+            decide_renewal(fleet, node, &checked.key, tls.config().grace, now)?.clone()
         };
         let name = CertificateName::Node { env: env.clone(), node: node.clone() };
-        let certificate = config.authority.issue_node(&checked, &name, now)?;
+        let trust = tls.trust();
+        let certificate = issuing(tls, &trust)?.issue_node(&checked, &name, now)?;
         let (issued, expires) = (certificate.issued, certificate.expires);
-        let record = CertificateRecord { serial: certificate.serial.clone(), issued, expires, ..record };
+        let authority = Some(trust.record.issuing().pin.clone());
+        let trusted = trust.record.trusted().map(|authority| authority.pin.clone());
+        let roots = trusted.filter(|pin| request.roots.contains(pin)).collect();
+        let serial = certificate.serial.clone();
+        let record = CertificateRecord { serial, issued, expires, authority, roots, ..record };
         let key = Keys::new(env).certificate(node);
         let txn = Txn::new().guard(Guard::observed(key.clone(), Some(at))).op(Op::put_json(key, &record)?);
-        let committed = commit_all(writer, vec![txn]).await?;
+        let committed = commit_all(writer, vec![unrotated(&trust, txn)]).await?;
         if committed.complete {
             return Ok(certificate);
         }

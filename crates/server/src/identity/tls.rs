@@ -1,12 +1,19 @@
-//! TLS of a server: its certificate, and the acceptor of connections.
+//! TLS of a server: its certificate, the authorities that it trusts, and the acceptor of connections.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_identity::authority::IssueError;
-use muster_identity::certificate::{self, LIFETIME, VerifiedCertificate};
-use muster_identity::tls::{PresentedCertificate, TlsError, client_config, server_config};
+use muster_core::authority::{AuthorityCertificates, AuthorityRecord};
+use muster_core::txn::Revision;
+use muster_identity::authority::{Authority, IssueError};
+use muster_identity::bridge::bridge_chain;
+use muster_identity::certificate::{
+    self, Certificate, LIFETIME, ReadCertificateError, VerifiedCertificate, from_pem, is_signed_by,
+};
+use muster_identity::tls::{
+    PresentedCertificate, PrivateCertificate, TlsError, TrustedRoots, rotating_config, server_config,
+};
 use muster_wire::client::Credentials;
 use muster_wire::token::Token;
 use thiserror::Error;
@@ -27,6 +34,22 @@ pub enum StartTlsError {
     Issue(#[from] IssueError),
     #[error("TLS cannot be configured")]
     Config(#[from] TlsError),
+    #[error("a certificate of the authority in the store cannot be used")]
+    Record(#[from] ReadCertificateError),
+}
+
+/// The authorities of the record in the store, ready for use.
+pub(crate) struct Trust {
+    pub(crate) record: AuthorityRecord,
+    /// Revision of the record; none before it is in the store.
+    pub(crate) at: Option<Revision>,
+    /// The authority that issues certificates; none if this server lacks its key.
+    pub(crate) authority: Option<Arc<Authority>>,
+    /// Trusted authorities: pins and issuing certificates.
+    issuing: Vec<(String, Certificate)>,
+    /// Trusted root certificates, in PEM.
+    pub(crate) roots: String,
+    acceptor: TlsAcceptor,
 }
 
 /// TLS of a running server.
@@ -34,7 +57,9 @@ pub enum StartTlsError {
 pub(crate) struct ServerTls {
     config: TlsConfig,
     presented: Arc<PresentedCertificate>,
-    acceptor: TlsAcceptor,
+    /// By which this server recognises other replicas.
+    peer_roots: Arc<TrustedRoots>,
+    trust: Arc<RwLock<Arc<Trust>>>,
     pub(crate) connections: Arc<NodeConnections>,
     /// Machines join one after the other: those of one token would only conflict with each other.
     pub(crate) joins: Arc<tokio::sync::Mutex<()>>,
@@ -46,32 +71,79 @@ impl std::fmt::Debug for ServerTls {
     }
 }
 
+/// The certificates of an authority, as the store has them.
+pub(crate) fn certificates(authority: &Authority) -> AuthorityCertificates {
+    AuthorityCertificates { pin: authority.pin().to_string(), chain: authority.chain_pem() }
+}
+
 impl ServerTls {
+    /// TLS with the authority of the files, until the record of the store is known.
     pub(crate) fn new(config: TlsConfig, now: Timestamp) -> Result<Self, StartTlsError> {
-        let presented = PresentedCertificate::new(config.authority.issue_replica(&config.names, now)?);
-        let server = server_config(presented.clone(), &[config.authority.issuing().clone()])?;
-        let acceptor = TlsAcceptor::from(Arc::new(server));
-        Ok(Self { config, presented, acceptor, connections: Arc::default(), joins: Arc::default() })
+        let record = AuthorityRecord::new(certificates(config.files.initial()));
+        let presented = PresentedCertificate::new(own_certificate(&config, &record, now)?);
+        let peer_roots = TrustedRoots::new(&[config.files.initial().issuing().clone()])?;
+        let trust = Arc::new(RwLock::new(Arc::new(trust(&config, &presented, record, None)?)));
+        Ok(Self { config, presented, peer_roots, trust, connections: Arc::default(), joins: Arc::default() })
     }
 
     pub(crate) fn config(&self) -> &TlsConfig {
         &self.config
     }
 
-    /// Completes the handshake of a connection. The certificate is that of the client, if it has one.
+    pub(crate) fn trust(&self) -> Arc<Trust> {
+        self.trust.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Uses the authorities of a record: for its own certificate, for those that it issues, and for those that it accepts.
+    pub(crate) fn apply(
+        &self,
+        record: &AuthorityRecord,
+        at: Option<Revision>,
+        now: Timestamp,
+    ) -> Result<(), StartTlsError> {
+        let is_unknown = |authority: &AuthorityCertificates| self.config.files.get(&authority.pin).is_none();
+        if record.trusted().any(is_unknown) {
+            for problem in self.config.files.read_again(now) {
+                tracing::warn!(error = &problem as &dyn std::error::Error, "an authority cannot be used");
+            }
+        }
+        let trust = trust(&self.config, &self.presented, record.clone(), at)?;
+        let own = own_certificate(&self.config, record, now)?;
+        let issuing: Vec<_> = trust.issuing.iter().map(|(_, issuing)| issuing.clone()).collect();
+        // First trust, then the certificate: another replica may use its new one already.
+        self.peer_roots.replace(&issuing)?;
+        self.connections.set_trusted(trust.issuing.iter().map(|(pin, _)| pin.clone()).collect());
+        *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
+        self.presented.replace(own);
+        if let Err(error) = self.config.files.set_current(&record.issuing().pin) {
+            let directory = self.config.files.directory().display();
+            tracing::warn!(%error, %directory, "the pin of the authority in use cannot be written");
+        }
+        Ok(())
+    }
+
+    /// Completes the handshake of a connection. The certificate is that of the client, if it has one, with the pin of its authority.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> std::io::Result<(TlsStream<TcpStream>, Option<VerifiedCertificate>)> {
-        let stream = self.acceptor.accept(stream).await?;
+    ) -> std::io::Result<(TlsStream<TcpStream>, Option<(VerifiedCertificate, String)>)> {
+        let trust = self.trust();
+        let stream = trust.acceptor.accept(stream).await?;
         let (_, session) = stream.get_ref();
-        let presented = session.peer_certificates().and_then(|chain| chain.first()).map(certificate::read);
-        Ok((stream, presented.transpose().map_err(std::io::Error::other)?))
+        let Some(leaf) = session.peer_certificates().and_then(|chain| chain.first()) else { return Ok((stream, None)) };
+        let issuer = match trust.issuing.as_slice() {
+            [(only, _)] => Some(only),
+            several => several.iter().find(|(_, issuer)| is_signed_by(leaf, issuer)).map(|(pin, _)| pin),
+        };
+        let verified = certificate::read(leaf).map_err(std::io::Error::other)?;
+        let issuer = issuer.cloned().unwrap_or_default();
+        Ok((stream, Some((verified, issuer))))
     }
 
-    /// Credentials for requests to other replicas.
+    /// Credentials for requests to other replicas: the certificate of this one. Replicas on the loopback interface have no TLS, and
+    /// recognise each other by the token of all servers.
     pub(crate) fn for_peers(&self, token: Token) -> Result<Credentials, TlsError> {
-        let tls = client_config(&[self.config.authority.issuing().clone()], Some(self.presented.clone()))?;
+        let tls = rotating_config(self.peer_roots.clone(), Some(self.presented.clone()))?;
         Ok(Credentials { token: Some(token), tls: Some(tls) })
     }
 
@@ -84,7 +156,7 @@ impl ServerTls {
             if issued <= now && now < issued + LIFETIME / 2 {
                 continue;
             }
-            match self.config.authority.issue_replica(&self.config.names, now) {
+            match own_certificate(&self.config, &self.trust().record, now) {
                 Ok(certificate) => {
                     self.presented.replace(certificate);
                     issued = now;
@@ -96,4 +168,39 @@ impl ServerTls {
             }
         }
     }
+}
+
+fn trust(
+    config: &TlsConfig,
+    presented: &Arc<PresentedCertificate>,
+    record: AuthorityRecord,
+    at: Option<Revision>,
+) -> Result<Trust, StartTlsError> {
+    let (mut issuing, mut roots) = (Vec::new(), String::new());
+    for authority in record.trusted() {
+        let chain = from_pem(&authority.chain)?;
+        let (first, root) = chain.first().zip(chain.last()).ok_or(ReadCertificateError::Empty)?;
+        issuing.push((authority.pin.clone(), first.clone()));
+        roots.push_str(&muster_identity::certificate::to_pem(root));
+    }
+    // Nothing but the issuing certificates is trusted: another installation may have a certificate of the same root.
+    let clients: Vec<_> = issuing.iter().map(|(_, issuing)| issuing.clone()).collect();
+    let acceptor = TlsAcceptor::from(Arc::new(server_config(presented.clone(), &clients)?));
+    let authority = config.files.get(&record.issuing().pin);
+    Ok(Trust { record, at, authority, issuing, roots, acceptor })
+}
+
+/// A certificate for this server. Without the key of the authority that issues, another trusted one is used.
+fn own_certificate(
+    config: &TlsConfig,
+    record: &AuthorityRecord,
+    now: Timestamp,
+) -> Result<PrivateCertificate, StartTlsError> {
+    let mut bridges = Vec::new();
+    for (replaced, certificate) in record.shown_bridges(now) {
+        bridges.extend(bridge_chain(certificate, &replaced.chain)?);
+    }
+    let trusted = || record.trusted().find_map(|authority| config.files.get(&authority.pin));
+    let authority = config.files.get(&record.issuing().pin).or_else(trusted);
+    Ok(authority.as_ref().unwrap_or(config.files.initial()).issue_replica(&config.names, &bridges, now)?)
 }

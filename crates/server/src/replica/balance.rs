@@ -192,7 +192,16 @@ mod tests {
             let (url, host, version) = (String::new(), id.to_owned(), String::new());
             Op::put_json(
                 keys.replica(&ReplicaId::new(id).unwrap()),
-                &ReplicaRecord { url, host, pid: 1, version, since, blobs, secret_keys: Vec::new() },
+                &ReplicaRecord {
+                    url,
+                    host,
+                    pid: 1,
+                    version,
+                    since,
+                    blobs,
+                    secret_keys: Vec::new(),
+                    authorities: Vec::new(),
+                },
             )
             .unwrap()
         };
@@ -244,6 +253,7 @@ mod tests {
             pause,
             asked,
             trust: 0,
+            identity: None,
             permit,
         };
         let mut events = Box::pin(events(view, connected, init, Clock::system()));

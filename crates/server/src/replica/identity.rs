@@ -44,6 +44,7 @@ impl Identity {
             since: now,
             blobs: BlobsMark { directory, nonce: nonce() },
             secret_keys: Vec::new(),
+            authorities: Vec::new(),
         };
         let text = serde_json::to_vec(&record)?;
         Ok(Self { id, record, text })

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_core::authority::AuthorityPin;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, ReplicaId, SecretKeyId};
 use muster_core::replica::ReplicaRecord;
@@ -108,11 +109,25 @@ impl Membership {
 
     /// Tells the other replicas with which keys this one opens secrets.
     pub(crate) fn set_secret_keys(&self, keys: Vec<SecretKeyId>) {
-        let record = ReplicaRecord { secret_keys: keys, ..self.record() };
+        self.change_record(|record| record.secret_keys = keys);
+    }
+
+    /// Tells the other replicas which certificate authorities this one has the keys of.
+    pub(crate) fn set_authorities(&self, pins: Vec<AuthorityPin>) {
+        if self.record().authorities != pins {
+            self.change_record(|record| record.authorities = pins);
+        }
+    }
+
+    fn change_record(&self, change: impl FnOnce(&mut ReplicaRecord)) {
+        let mut known = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = known.0.clone();
+        change(&mut record);
         match serde_json::to_vec(&record) {
-            Ok(text) => *self.record.lock().unwrap_or_else(PoisonError::into_inner) = (record, text),
+            Ok(text) => *known = (record, text),
             Err(error) => tracing::error!(%error, "the record of this replica cannot be encoded"),
         }
+        drop(known);
         self.record_changed.notify_one();
     }
 

@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// HTTP clients for the other replicas, with connections that are reused.
 #[derive(Debug)]
 pub struct Peers {
-    /// All replicas have the same token and the same roots.
+    /// The certificate of this replica, and the token of all replicas for those on the loopback interface.
     credentials: Credentials,
     clients: Mutex<Vec<(String, Client)>>,
 }
@@ -89,7 +89,9 @@ impl Peers {
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == url) {
             return Ok(client.clone());
         }
-        let client = Client::with_credentials(url, &self.credentials)?;
+        // A replica with TLS recognises this one by its certificate. The token opens every route, and is not sent to it.
+        let token = self.credentials.token.clone().filter(|_| !url.starts_with("https:"));
+        let client = Client::with_credentials(url, &Credentials { token, tls: self.credentials.tls.clone() })?;
         if clients.len() >= MAX_CLIENTS {
             clients.remove(0);
         }

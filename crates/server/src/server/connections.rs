@@ -281,8 +281,11 @@ async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: Conn
         return Ok(());
     }
     let (stream, certificate) = timeout(service.limits.idle, tls.accept(stream)).await.map_err(timed_out)??;
-    let entry = certificate.as_ref().and_then(|certificate| tls.connections.add(certificate));
-    let encryption = Encryption::Tls { certificate: certificate.map(Arc::new) };
+    let (entry, certificate) = match certificate {
+        Some((certificate, issuer)) => (tls.connections.add(&certificate, issuer), Some(Arc::new(certificate))),
+        None => (None, None),
+    };
+    let encryption = Encryption::Tls { certificate };
     let served = serve_connection(stream, Peer::Tcp { port, address, encryption }, service);
     match entry {
         None => served.await,

@@ -25,8 +25,8 @@ use crate::api::AccessControl;
 use crate::app::Clock;
 use crate::blobs::{BlobPlace, Blobs};
 use crate::design::tree::add_references;
-use crate::identity::TlsConfig;
 use crate::identity::tls::StartTlsError;
+use crate::identity::{EstablishError, TlsConfig};
 use crate::oidc::OidcConfig;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks};
 use crate::replica::{IdentityError, LeasePace};
@@ -110,7 +110,9 @@ pub enum ServerStartError {
     #[error(transparent)]
     Secrets(#[from] SecretKeysError),
     #[error(transparent)]
-    Tls(#[from] StartTlsError),
+    Tls(#[from] Box<StartTlsError>),
+    #[error(transparent)]
+    Authority(#[from] Box<EstablishError>),
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("the leases that earlier servers left in the store cannot be revoked")]
@@ -357,6 +359,7 @@ mod tests {
             since: jiff::Timestamp::UNIX_EPOCH,
             blobs,
             secret_keys: Vec::new(),
+            authorities: Vec::new(),
         };
         marks.put(&id, "7").unwrap();
         #[expect(clippy::disallowed_methods, reason = "compared with file times, which come from the machine's clock")]

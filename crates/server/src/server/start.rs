@@ -27,6 +27,7 @@ use crate::controllers::leaders::LeadersController;
 use crate::controllers::liveness::LivenessController;
 use crate::controllers::rollout::RolloutController;
 use crate::design::compiled::Designs;
+use crate::identity::rotation;
 use crate::identity::tls::{ServerTls, StartTlsError};
 use crate::metrics::{self, MeasuredStore, ReportMetrics, ServerMetrics};
 use crate::replica::balance::Balance;
@@ -94,7 +95,7 @@ impl Server {
         } = config;
         let gate_commands = GateCommands::new(gate_commands.clone())
             .map_err(|source| ServerStartError::GateCommands { path: gate_commands.unwrap_or_default(), source })?;
-        let tls = tls.map(|tls| ServerTls::new(tls, clock.now())).transpose()?.map(Arc::new);
+        let tls = tls.map(|tls| ServerTls::new(tls, clock.now())).transpose().map_err(Box::new)?.map(Arc::new);
         let listeners = bind(listen, socket, tls.clone()).await?;
         let address =
             listeners.tcp.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;
@@ -103,9 +104,13 @@ impl Server {
         let (reports, changes) = parts.spawn_data_path();
         // A server with an incomplete view would give wrong answers: it waits, without a limit.
         parts.view.ready().await;
+        if let Some(tls) = &tls {
+            rotation::establish(tls, parts.store.as_ref(), &parts.view, parts.clock.now()).await.map_err(Box::new)?;
+        }
         open_keys(&parts.view, parts.store.sharing(), &secrets_key, &parts.clock)?;
         identity.set_secret_keys(parts.view.secrets.keys().ids())?;
         let (membership, sharing) = parts.join_replicas(identity, lease, &place).await?;
+        membership.set_authorities(tls.as_ref().map(|tls| tls.config().files.pins()).unwrap_or_default());
         let replica = parts.spawn_replica_tasks(membership, liveness_timeouts);
         parts.register_metrics(&replica, &reports, changes);
         let Parts { marks, mut tasks, .. } = parts;
@@ -122,7 +127,7 @@ impl Server {
             stop: stop.child_token(),
         };
         let credentials = match &tls {
-            Some(tls) => tls.for_peers(token.clone()).map_err(StartTlsError::from)?,
+            Some(tls) => tls.for_peers(token.clone()).map_err(|error| Box::new(StartTlsError::from(error)))?,
             None => Credentials { token: Some(token.clone()), tls: None },
         };
         let agents = Agents {
@@ -149,6 +154,8 @@ impl Server {
         if let Some(tls) = app.identities.tls.clone() {
             let (renewed, clock) = (tls.clone(), app.clock.clone());
             tasks.spawn(async move { renewed.renew(&clock).await });
+            let (followed, rotating) = (app.clone(), tls.clone());
+            tasks.spawn(async move { rotation::run(&followed, &rotating).await });
             let reader = app.reader.clone();
             tasks.spawn(async move { tls.connections.run(&reader.view, &reader.clock).await });
         }
@@ -310,6 +317,9 @@ impl Parts {
 
 /// URL of the TCP port, for agents and other replicas. Replicas that listen on loopback are on the same machine.
 fn url(address: SocketAddr, tls: Option<&ServerTls>) -> String {
+    if let Some(url) = tls.and_then(|tls| tls.config().advertise.clone()) {
+        return url;
+    }
     let name = tls.filter(|_| !address.ip().is_loopback()).and_then(|tls| tls.config().names.first());
     match name {
         Some(name) if name.contains(':') => format!("https://[{name}]:{}", address.port()),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_core::fleet::{DesiredVersion, Effects, Fleet, KeyChange, Node};
-use muster_core::keys::{self, Key, ROOT};
+use muster_core::keys::{self, Key, ROOT, ServerKey};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::Revision;
@@ -59,7 +59,7 @@ pub struct View {
     revision: watch::Sender<Option<Revision>>,
     /// Changes with replicas, controller locks, presence and environments.
     servers: watch::Sender<u64>,
-    /// Changes with certificates of nodes.
+    /// Changes with certificates of nodes, and with the authority.
     identities: watch::Sender<u64>,
     /// Changes with the design records of nodes.
     records: watch::Sender<u64>,
@@ -350,6 +350,9 @@ impl View {
                 by_env.entry(env).or_default().push((KeyChange { key, value, revision }, parsed));
             } else {
                 self.server_records.write().unwrap_or_else(PoisonError::into_inner).apply(key, value, revision);
+                if ServerKey::parse(key) == Some(ServerKey::Authority) {
+                    self.identities.send_modify(|steps| *steps += 1);
+                }
             }
         }
         let mut fleets = self.fleets.write().unwrap_or_else(PoisonError::into_inner);

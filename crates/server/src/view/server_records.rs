@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::audit::{NO_RECORD, SegmentRecord, claimed_hash};
+use muster_core::authority::AuthorityRecord;
 use muster_core::keys::ServerKey;
 use muster_core::names::UserName;
 use muster_core::txn::Revision;
@@ -13,6 +14,7 @@ use muster_core::user::UserRecord;
 #[derive(Clone, Debug, Default)]
 pub struct ServerRecords {
     users: BTreeMap<UserName, (UserRecord, Revision)>,
+    authority: Option<(AuthorityRecord, Revision)>,
     /// Lines of the audit that are in no segment yet.
     audit: BTreeMap<u64, Arc<str>>,
     segments: BTreeMap<u64, SegmentRecord>,
@@ -29,6 +31,7 @@ impl ServerRecords {
                 Some(user) => drop(self.users.insert(name, (user, revision))),
                 None => drop(self.users.remove(&name)),
             },
+            (ServerKey::Authority, value) => self.authority = read(key, value).map(|record| (record, revision)),
             (ServerKey::AuditRecord { seq }, Some(line)) => {
                 self.audit.insert(seq, String::from_utf8_lossy(line).into());
             }
@@ -58,6 +61,11 @@ impl ServerRecords {
     /// Number of idempotency keys of a client.
     pub(crate) fn idempotency_keys(&self, client: &str) -> usize {
         self.idempotency.get(client).map_or(0, BTreeSet::len)
+    }
+
+    /// The certificate authority; none before a server with TLS has started.
+    pub fn authority(&self) -> Option<&(AuthorityRecord, Revision)> {
+        self.authority.as_ref()
     }
 
     pub fn segments(&self) -> &BTreeMap<u64, SegmentRecord> {

@@ -13,7 +13,7 @@ use muster_core::names::{EnvName, RunId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
-use muster_identity::authority::Authority;
+use muster_identity::authority_files::AuthorityFiles;
 use muster_server::oidc::OidcConfig;
 use muster_server::{
     App, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig, TlsConfig, register,
@@ -112,8 +112,14 @@ impl Fixture {
         let passed = hours.clone();
         let system = Clock::system();
         let clock = Clock::from_fn(move || system.now() + SignedDuration::from_hours(passed.load(Ordering::Relaxed)));
-        let authority = Arc::new(Authority::open_or_create(&dir.path().join("ca"), clock.now()).unwrap());
-        let tls = TlsConfig { authority, names: vec!["127.0.0.1".to_owned()], grace: RENEWAL_GRACE };
+        let files = Arc::new(AuthorityFiles::open_or_create(&dir.path().join("ca"), clock.now()).unwrap());
+        let tls = TlsConfig {
+            files,
+            names: vec!["127.0.0.1".to_owned()],
+            advertise: None,
+            grace: RENEWAL_GRACE,
+            replace_authority: false,
+        };
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             tls: Some(tls),

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
+use muster_core::identity::RENEWAL_GRACE;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::replica::PresenceRecord;
+use muster_identity::authority_files::AuthorityFiles;
 use muster_server::{
     App, BlobPlace, Clock, ConnectionLimits, FirstVersion, LeasePace, Registration, Server, ServerConfig,
-    ServerStartError,
+    ServerStartError, TlsConfig,
 };
 
 use muster_store::{Store, StoreAccess};
@@ -48,6 +50,8 @@ pub(crate) struct Cluster {
     /// Clock of all servers, in seconds.
     pub(crate) time: Arc<AtomicI64>,
     pace: LeasePace,
+    /// Directory of the certificate authority; none: the servers have no TLS.
+    ca: Option<PathBuf>,
 }
 
 pub(crate) struct Replica {
@@ -79,7 +83,16 @@ impl Cluster {
     /// A cluster on the given store, in place of the embedded one.
     pub(crate) fn on(store: Arc<dyn Store>, dir: tempfile::TempDir) -> Self {
         let time = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
-        Self { store, dir, time, pace: PACE }
+        Self { store, dir, time, pace: PACE, ca: None }
+    }
+
+    /// The same cluster; servers that start now have TLS, with the authority of a directory.
+    pub(crate) fn with_authority(self, name: &str) -> Self {
+        Self { ca: Some(self.dir.path().join(name)), ..self }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.time.load(Ordering::SeqCst)).unwrap()
     }
 
     pub(crate) fn blobs(&self) -> PathBuf {
@@ -109,7 +122,13 @@ impl Cluster {
         let hand = self.time.clone();
         let config = ServerConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
-            tls: None,
+            tls: self.ca.as_ref().map(|directory| TlsConfig {
+                files: Arc::new(AuthorityFiles::open_or_create(directory, self.now()).unwrap()),
+                names: vec!["127.0.0.1".to_owned()],
+                advertise: None,
+                grace: RENEWAL_GRACE,
+                replace_authority: false,
+            }),
             socket: None,
             token: token.clone(),
             limits: ConnectionLimits::default(),

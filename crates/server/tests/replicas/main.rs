@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
 mod agents;
+mod authority;
 mod cluster;
 mod consistency;
 mod controllers;

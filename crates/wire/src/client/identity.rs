@@ -7,7 +7,7 @@ use super::design::by;
 use super::{Client, ClientError};
 use crate::identity::{
     AuthorityResponse, CertificateResponse, CertificateRow, CreateToken, CreateTokenResponse, JoinRequest,
-    JoinResponse, RenewRequest, RevokeCertificate, RevokeResponse, TokenRow,
+    JoinResponse, RenewRequest, RevokeCertificate, RevokeResponse, RotateAuthority, RotationResponse, TokenRow,
 };
 use crate::operator::Page;
 
@@ -17,6 +17,23 @@ impl Client {
     }
 
     /// Exchanges a join token for an identity.
+    pub async fn rotation(&self) -> Result<RotationResponse, ClientError> {
+        self.get("/v1/ca/rotation").await
+    }
+
+    pub async fn rotate_authority(
+        &self,
+        rotate: &RotateAuthority,
+        author: &str,
+    ) -> Result<RotationResponse, ClientError> {
+        let request = self.request(Method::POST, "/v1/ca/rotation");
+        self.send(by(request.json(rotate), Some(author))).await
+    }
+
+    pub async fn cancel_rotation(&self, author: &str) -> Result<RotationResponse, ClientError> {
+        self.send(by(self.request(Method::DELETE, "/v1/ca/rotation"), Some(author))).await
+    }
+
     pub async fn join(&self, request: &JoinRequest) -> Result<JoinResponse, ClientError> {
         self.post("/v1/join", request).await
     }

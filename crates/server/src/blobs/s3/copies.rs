@@ -56,14 +56,11 @@ impl LocalCopies {
             return Ok(copy.clone());
         }
         let fetched = fetch();
-        match &fetched {
-            Ok(copy) => {
-                *slot = Some(copy.clone());
-                drop(slot);
-                self.state().stored(digest, copy.size());
-            }
-            // The next reader fetches again.
-            Err(_) => {}
+        // After an error the next reader fetches again.
+        if let Ok(copy) = &fetched {
+            *slot = Some(copy.clone());
+            drop(slot);
+            self.state().stored(digest, copy.size());
         }
         fetched
     }

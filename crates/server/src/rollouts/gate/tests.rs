@@ -41,6 +41,7 @@ fn mark() -> GateMark {
         since: jiff::Timestamp::UNIX_EPOCH,
         blobs,
         secret_keys: Vec::new(),
+        authorities: Vec::new(),
     })
 }
 

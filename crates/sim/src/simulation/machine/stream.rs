@@ -77,7 +77,7 @@ impl World {
                 let activity = machine.status.activity.clone();
                 self.send_activity(number, activity);
             }
-            SyncEvent::Trust { .. } | SyncEvent::Move => {}
+            SyncEvent::Trust { .. } | SyncEvent::Identity { .. } | SyncEvent::Move => {}
         }
     }
 

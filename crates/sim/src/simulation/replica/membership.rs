@@ -99,6 +99,7 @@ impl World {
             since: server.agents.listening_since,
             blobs: BlobsMark { directory: "blobs".into(), nonce: server.id.to_string() },
             secret_keys: Vec::new(),
+            authorities: Vec::new(),
         };
         let key = self.keys.replica(&server.id);
         let Ok(value) = serde_json::to_vec(&record) else { return };
