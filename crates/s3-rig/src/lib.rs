@@ -136,11 +136,12 @@ impl S3Server {
 }
 
 async fn serve(listener: TcpListener, service: S3Service, state: Arc<Mutex<State>>) {
+    let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let (service, state) = (service.clone(), state.clone());
         let answer = hyper::service::service_fn(move |request| answer(request, service.clone(), state.clone()));
-        tokio::spawn(async move {
+        connections.spawn(async move {
             // A connection that a fault has ended.
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         });

@@ -144,7 +144,8 @@ impl BlobMarkWatch {
             }
             let must_stop = me > (record.since, &replica);
             let (host, theirs, ours) = (record.host, record.blobs.directory, self.place.clone());
-            let error = ServerStartError::BlobsNotShared { replica: replica.clone(), host, theirs, ours };
+            let error =
+                ServerStartError::BlobsNotShared { replica: replica.clone(), host, theirs, ours: Box::new(ours) };
             if must_stop {
                 return error;
             }

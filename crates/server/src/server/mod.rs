@@ -100,7 +100,7 @@ pub enum ServerStartError {
         "replica {replica} on {host} stores reports and logs in {theirs}, which is not {ours}, where this replica does: all \
          replicas need one bucket, or one directory on a shared file system; set it with --blobs, or stop the other replica"
     )]
-    BlobsNotShared { replica: ReplicaId, host: String, theirs: String, ours: BlobPlace },
+    BlobsNotShared { replica: ReplicaId, host: String, theirs: String, ours: Box<BlobPlace> },
     #[error("cannot use {} for the commands of gates", path.display())]
     GateCommands {
         path: PathBuf,

@@ -236,7 +236,7 @@ impl Parts {
         {
             self.marks.remove(membership.id());
             let (host, theirs) = (record.host, record.blobs.directory);
-            return Err(ServerStartError::BlobsNotShared { replica, host, theirs, ours: place.clone() });
+            return Err(ServerStartError::BlobsNotShared { replica, host, theirs, ours: Box::new(place.clone()) });
         }
         Ok((Arc::new(membership), sharing))
     }
