@@ -144,7 +144,7 @@ async fn once_validates_again_and_says_its_interval() {
 
     fs::remove_file(root.join("well")).unwrap();
     let (code, said) = agent(&fixture, &["once", "--interval", "30m"]).await;
-    assert_eq!((code, said.as_str()), (1, "the node is not healthy any more; see its report\n"));
+    assert!(code == 1 && said.starts_with("the node is not healthy any more; see its report\n"), "{code} {said}");
     assert_eq!(reports(server.queued_requests()), 1);
     // The failure makes a run due.
     assert_eq!(agent(&fixture, &["once", "--interval", "30m"]).await, (0, "the node was validated\n".to_owned()));

@@ -358,6 +358,7 @@ async fn desired(State(shared): State<Arc<FakeServerState>>) -> Response {
             SyncEvent::Snapshot { .. }
             | SyncEvent::Run(_)
             | SyncEvent::Trust { .. }
+            | SyncEvent::Identity { .. }
             | SyncEvent::Ping
             | SyncEvent::Move => {}
         }

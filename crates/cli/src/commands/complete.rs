@@ -151,8 +151,12 @@ fn globals(root: &clap::Command, words: &[String]) -> Option<Globals> {
         let Some(arg) = option(root, word).filter(is_global).and_then(Arg::get_long) else { continue };
         let value = match word.split_once('=') {
             Some((_, value)) => value.to_owned(),
-            None => words.next()?.clone(),
+            // The last word is its value.
+            None => words.next().cloned().unwrap_or_default(),
         };
+        if value.is_empty() {
+            continue;
+        }
         given.push(format!("--{arg}={value}"));
     }
     let parser = Globals::augment_args(clap::Command::new("muster").disable_help_flag(true));

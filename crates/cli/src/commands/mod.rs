@@ -121,7 +121,7 @@ pub enum Command {
     Restore(restore::Args),
     Up(up::Args),
     Down(down::Args),
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     Version(version::Args),
     Completions(completions::Args),
     #[command(hide = true)]

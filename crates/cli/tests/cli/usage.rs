@@ -244,10 +244,12 @@ async fn completions_are_printed_for_each_shell() {
 /// Completions of a line in a real Bash, which splits words at `=`.
 async fn completed_by_bash(machine: &Machine, words: &[&str]) -> Vec<String> {
     let script = machine.run(&["completions", "bash"]).await;
+    // It is longer than an argument may be.
     let script = script.strip_prefix("exit 0\n--- stdout\n").unwrap();
+    std::fs::write(machine.path("elsewhere/completions"), script).unwrap();
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let line = format!(
-        "{script}\nCOMP_WORDS=(\"$MUSTER\" {})\nCOMP_CWORD={}\n_muster_with_names \"$MUSTER\" \"${{COMP_WORDS[-1]}}\" ''\n\
+        "source completions\nCOMP_WORDS=(\"$MUSTER\" {})\nCOMP_CWORD={}\n_muster_with_names \"$MUSTER\" \"${{COMP_WORDS[-1]}}\" ''\n\
          printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
         quoted.join(" "),
         words.len()

@@ -218,10 +218,10 @@ impl Links {
         }
     }
 
-    /// Those of the nodes whose agent is connected to no replica.
+    /// Those of the nodes whose agent is connected to no replica, and is not one of cron that is expected to call.
     pub fn silent<'a>(&self, fleet: &Fleet, nodes: impl Iterator<Item = &'a NodeName>) -> HashSet<&'a NodeName> {
         let not_here = self.hub.without_session(&fleet.env, nodes);
-        not_here.into_iter().filter(|node| !self.is_connected(fleet, node)).collect()
+        not_here.into_iter().filter(|node| !self.link(fleet, node).is_live()).collect()
     }
 
     /// Returns whether a node's agent is connected, and to which replica.

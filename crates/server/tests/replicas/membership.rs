@@ -160,7 +160,10 @@ async fn replica_with_a_different_blob_directory_does_not_start() {
     let own = cluster.dir.path().join("own");
     let Err(error) = cluster.start(own.clone()).await else { panic!("it would miss the logs of the other") };
     let ServerStartError::BlobsNotShared { replica, theirs, ours, .. } = &error else { panic!("{error}") };
-    assert_eq!((replica, theirs.as_str(), ours), (a.id(), cluster.blobs().to_str().unwrap(), &own.clone().into()));
+    assert_eq!(
+        (replica, theirs.as_str(), ours),
+        (a.id(), cluster.blobs().to_str().unwrap(), &Box::new(own.clone().into()))
+    );
     assert!(error.to_string().contains("--blobs"), "{error}");
     a.sees("no other replica", |fleet| fleet.replicas().len() == 1).await;
 
