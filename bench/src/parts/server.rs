@@ -153,7 +153,7 @@ impl InProcessServer {
                 token: Token::new(TOKEN)?,
                 limits: ConnectionLimits::default(),
                 secrets_key: blobs.with_file_name("secrets.key"),
-                blobs: blobs.into(),
+                blobs: muster_server::BlobPlace::Directory(blobs),
                 liveness_timeouts: LivenessTimeouts::default(),
                 lease: LeasePace::default(),
                 gate_commands: None,

@@ -144,7 +144,7 @@ pub enum ProblemCode {
 
 impl ProblemCode {
     /// All codes.
-    pub const ALL: [ProblemCode; 51] = [
+    pub const ALL: [ProblemCode; 52] = [
         ProblemCode::InvalidRequest,
         ProblemCode::InvalidFilter,
         ProblemCode::Unauthenticated,
@@ -193,6 +193,7 @@ impl ProblemCode {
         ProblemCode::IncompatibleAgent,
         ProblemCode::DesignUnreadable,
         ProblemCode::CannotTell,
+        ProblemCode::SecretsUnavailable,
         ProblemCode::StoreUnavailable,
         ProblemCode::StoreFull,
         ProblemCode::Internal,

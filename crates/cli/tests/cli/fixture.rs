@@ -200,7 +200,7 @@ impl Fleet {
             socket: None,
             token: token(),
             limits: ConnectionLimits::default(),
-            blobs: state.join("blobs").into(),
+            blobs: muster_server::BlobPlace::Directory(state.join("blobs")),
             secrets_key: state.join("secrets.key"),
             liveness_timeouts: LivenessTimeouts {
                 lost_after: SignedDuration::from_secs(30),
