@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -209,6 +210,9 @@ impl ServerReplica {
         let gates = sandbox.path(GATES);
         fs::create_dir_all(&blobs).unwrap();
         fs::create_dir_all(&gates).unwrap();
+        if index > 0 {
+            copy_shared_keys(&sandbox.path("replica1"), &state);
+        }
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let args = ["serve", "--store", store, "--listen", &address.to_string()].map(str::to_owned).into_iter();
         let args: Vec<String> = args
@@ -227,6 +231,15 @@ impl ServerReplica {
         let logs = self.program.log().parent().unwrap().to_owned();
         self.program = launch(sandbox, &self.name, &self.args, &logs);
         self.program.wait_for_output("API: http://", START);
+    }
+}
+
+/// Copies the certificate authority and the keys of secrets, as an operator does: all servers of a store have the same.
+fn copy_shared_keys(from: &Path, to: &Path) {
+    DirBuilder::new().recursive(true).mode(0o700).create(to.join("ca")).unwrap();
+    for file in ["ca/ca.crt", "ca/ca.key", "secrets.key"] {
+        // With its mode.
+        fs::copy(from.join(file), to.join(file)).unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use axum::Json;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -226,6 +226,21 @@ fn refuse_body(rejection: &JsonRejection) -> ApiError {
         _ => ProblemCode::InvalidRequest,
     };
     ApiError(Problem::new(code, chain(rejection)))
+}
+
+/// Body as it was sent. The error of one that is too large or interrupted is a problem.
+pub(crate) struct RawBody(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        Bytes::from_request(request, state).await.map(Self).map_err(|rejection| {
+            let too_large = rejection.status() == StatusCode::PAYLOAD_TOO_LARGE;
+            let code = if too_large { ProblemCode::TooLarge } else { ProblemCode::InvalidRequest };
+            ApiError(Problem::new(code, chain(&rejection)))
+        })
+    }
 }
 
 /// Query of a request. An invalid one is a problem, not the plain text of axum.

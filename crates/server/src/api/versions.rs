@@ -6,7 +6,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
@@ -24,7 +23,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::IntoParams;
 
-use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
+use crate::api::error::{ApiError, JsonBody, Path, Query, RawBody, chain};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::api::rollouts::{begin_downloadable, operator_name};
 use crate::app::{Agents, Reader, Writer};
@@ -194,7 +193,7 @@ pub(crate) async fn verify_hosts(
     State(reader): State<Reader>,
     State(agents): State<Agents>,
     scope: Scope,
-    body: Bytes,
+    RawBody(body): RawBody,
 ) -> Result<Json<VerifyHostsResponse>, ApiError> {
     let begin = Instant::now();
     let question: VerifyHostsRequest =

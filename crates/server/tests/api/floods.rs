@@ -111,7 +111,10 @@ async fn floods_of_headers_and_bodies_are_refused() {
     let request = http().post(fixture.url("/v1/envs/test/verify-hosts")).header("content-type", "application/json");
     // The connection may be closed before the answer is read.
     if let Ok(response) = request.body(huge).send().await {
-        assert_eq!(response.json::<Problem>().await.unwrap().code, ProblemCode::TooLarge);
+        let status = response.status();
+        let text = response.text().await;
+        let problem = serde_json::from_str::<Problem>(text.as_deref().unwrap_or_default());
+        assert!(problem.is_ok_and(|problem| problem.code == ProblemCode::TooLarge), "{status} {text:?}");
     }
     fixture.client.environments().await.unwrap();
     fixture.stop().await;

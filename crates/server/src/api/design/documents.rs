@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -25,7 +24,7 @@ use utoipa::IntoParams;
 
 use crate::api::design::RevisionQuery;
 use crate::api::design::apply::accept_changes;
-use crate::api::error::{ApiError, Path, Query, chain};
+use crate::api::error::{ApiError, Path, Query, RawBody, chain};
 use crate::api::request::{AnyEnv, Author, FilterQuery, PageQuery, Scope};
 use crate::app::{Agents, Reader, Writer};
 use crate::design::compiled::CompiledDesign;
@@ -198,9 +197,8 @@ pub(crate) async fn put_document(
     Query(query): Query<WriteQuery>,
     author: Author,
     headers: HeaderMap,
-    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+    RawBody(body): RawBody,
 ) -> Result<Response, ApiError> {
-    let body = body.map_err(|error| too_large(&error))?;
     let document = read_body(&headers, &body)?;
     let if_none_match = condition(&headers, header::IF_NONE_MATCH)?;
     if if_none_match.as_ref().is_some_and(|given| given != "*") {
@@ -305,11 +303,6 @@ fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<DocumentText, ApiError>
             Err(ApiError(problem.hint("send it as application/yaml or application/json")))
         }
     }
-}
-
-fn too_large(error: &axum::extract::rejection::BytesRejection) -> ApiError {
-    let code = if error.status().as_u16() == 413 { ProblemCode::TooLarge } else { ProblemCode::InvalidRequest };
-    ApiError(Problem::new(code, chain(error)))
 }
 
 /// Lists the kinds of documents.
