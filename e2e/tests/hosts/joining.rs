@@ -118,8 +118,8 @@ fn machines_join_follow_a_rollout_and_are_revoked() {
         muster_e2e::sandbox::muster(),
         &["status", "--env", ENV, "--server", "http://10.99.7.1:7300"],
     );
-    assert_eq!(plain.code(), 2, "a request without TLS: {plain:?}");
-    assert!(plain.stderr.contains("status 400"), "{}", plain.stderr);
+    assert_eq!(plain.code(), 1, "a request without TLS: {plain:?}");
+    assert!(plain.stderr.contains("this port needs TLS: use https://"), "{}", plain.stderr);
 
     let token = server.output(&["token", "create", "--node", "web1"]);
     let joined = server.join("web1", &token, &[]);
