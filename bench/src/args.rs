@@ -72,6 +72,8 @@ pub(crate) enum Name {
     Reports,
     /// Machines that join, and reports over TLS
     Identity,
+    /// Memory of the server for idle agents, and their return
+    Streams,
     /// Memory of the server, and its time to start
     Server,
     /// Reports per second on etcd, against etcd's own puts
@@ -112,6 +114,7 @@ impl Name {
             Name::Status => "status",
             Name::Reports => "reports",
             Name::Identity => "identity",
+            Name::Streams => "streams",
             Name::Server => "server",
             Name::EtcdReports => "etcd-reports",
             Name::EtcdStore => "etcd-store",
@@ -140,6 +143,7 @@ impl Name {
             Name::Status => "one screen of 5,000 nodes",
             Name::Reports => "reports per second, and fsyncs per report",
             Name::Identity => "machines that join, and reports over TLS",
+            Name::Streams => "memory of the server for idle agents, and their return",
             Name::Server => "memory of the server, and its time to start",
             Name::EtcdReports => "reports per second on etcd, against etcd's own puts",
             Name::EtcdStore => "the embedded store against etcd",

@@ -11,6 +11,7 @@ use muster_identity::tls::{PresentedCertificate, certified_key, client_config, p
 use muster_identity::token::JoinToken;
 use muster_wire::client::{Client, Credentials};
 use muster_wire::identity::{CreateToken, JoinRequest, JoinResponse};
+use rustls::ClientConfig;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
@@ -44,9 +45,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let joins = BenchRow::new("machines that join", Unit::PerSecond, per_second).at_least(1_000.0 / 60.0);
 
     let (key, response) = joined.pop().context("no machine has joined")?;
-    let certified = certified_key(&response.certificate.certificate, &key)?;
-    let roots = certificate::from_pem(&response.certificate.roots)?;
-    let tls = client_config(&roots, Some(PresentedCertificate::new(certified)))?;
+    let tls = identity(&key, &response)?;
     let encrypted = Client::with_credentials(&url, &Credentials { token: None, tls: Some(tls) })?;
     let mut reporter = Reporter::new(response.node, 1, project::version("v1")?);
     let (turns, reports) = (bench.size(20, 3), bench.size(100, 10));
@@ -62,7 +61,11 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
 }
 
 /// Lets machines join. Returns the key and the response of each.
-async fn join_all(url: &str, token: &JoinToken, machines: u32) -> anyhow::Result<Vec<(String, JoinResponse)>> {
+pub(crate) async fn join_all(
+    url: &str,
+    token: &JoinToken,
+    machines: u32,
+) -> anyhow::Result<Vec<(String, JoinResponse)>> {
     let mut tasks = JoinSet::new();
     let mut joined = Vec::new();
     for number in 0..machines {
@@ -87,6 +90,13 @@ async fn join(url: &str, token: &JoinToken, number: u32) -> anyhow::Result<(Stri
     let (request, host) = (make_request(&key)?, format!("machine{number}"));
     let request = JoinRequest { token: token.id().clone(), secret: token.secret(), request, host };
     Ok((key, client.join(&request).await?))
+}
+
+/// The TLS configuration of a machine that has joined.
+pub(crate) fn identity(key: &str, response: &JoinResponse) -> anyhow::Result<ClientConfig> {
+    let certified = certified_key(&response.certificate.certificate, key)?;
+    let roots = certificate::from_pem(&response.certificate.roots)?;
+    Ok(client_config(&roots, Some(PresentedCertificate::new(certified)))?)
 }
 
 /// Sends reports one after the other, and returns the time of each in seconds.

@@ -11,6 +11,7 @@ mod raw_store;
 mod reports;
 mod rollouts;
 mod server;
+mod streams;
 mod wake_up;
 
 use crate::args::Name;
@@ -31,6 +32,7 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Ben
         Name::Status => populated::measure_status(bench).await,
         Name::Reports => reports::measure(bench).await,
         Name::Identity => identity::measure(bench).await,
+        Name::Streams => streams::measure(bench).await,
         Name::Server => server::measure_server(bench).await,
         Name::EtcdReports => etcd::reports::measure_reports(bench).await,
         Name::EtcdStore => raw_store::measure_stores(bench).await,
@@ -60,6 +62,7 @@ pub(crate) fn method(name: Name) -> &'static str {
         Name::Status => populated::STATUS_METHOD,
         Name::Reports => reports::METHOD,
         Name::Identity => identity::METHOD,
+        Name::Streams => streams::METHOD,
         Name::Server => server::SERVER_METHOD,
         Name::EtcdReports => etcd::reports::REPORTS_METHOD,
         Name::EtcdStore => raw_store::STORES_METHOD,

@@ -5,12 +5,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use muster_core::lookup::{Lookups, Tag};
+use muster_core::lookup::Tag;
+use muster_core::names::NodeName;
 use muster_core::node::status::NodeState;
 use muster_core::report::{Outcome, Verdict};
 
 use crate::bench::Bench;
-use crate::parts::crowd::Crowd;
+use crate::parts::crowd::{Crowd, CrowdAgent, SPREAD};
 use crate::parts::fleet::{BenchFleet, FleetOptions};
 use crate::parts::machine::allow_open_files;
 use crate::parts::process::command;
@@ -102,14 +103,15 @@ async fn one_of_many(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     allow_open_files(u64::from(nodes) + 500)?;
     let fleet = Populated::start(bench, nodes).await?;
     let every = fleet.project.nodes.len() / READERS;
-    let looked_up = |number: usize| -> Lookups {
+    let agent = |(number, node): (usize, &NodeName)| {
         let mut lookups = lookups();
         if number.is_multiple_of(every) {
             lookups.insert(format!("data::{KEY}"), Tag::absent());
         }
-        lookups
+        CrowdAgent { node: node.clone(), lookups, tls: None }
     };
-    let crowd = Crowd::connect_as(&[&fleet.server.address], &fleet.project.nodes, looked_up).await?;
+    let agents = fleet.project.nodes.iter().enumerate().map(agent).collect();
+    let crowd = Crowd::connect_within(&[&fleet.server.address], agents, SPREAD).await?;
     tokio::time::sleep(SETTLE).await;
     let early = crowd.snapshots().len();
     anyhow::ensure!(early == 0, "{early} snapshots were sent before anything had changed");

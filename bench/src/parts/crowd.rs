@@ -1,8 +1,8 @@
-//! Thousands of agents in this process: each holds one stream open, and reconnects to another server when it breaks.
+//! Thousands of agents in this process: each holds one stream open, answers pings, and reconnects to another server when it breaks.
 //!
-//! They answer no pings, so a server considers them dead after 25 s: a benchmark ends before that, or sees them
-//! reconnect.
+//! Each has an address of its own in the loopback network, as agents on machines of their own have.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +10,16 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::lookup::Lookups;
 use muster_core::names::NodeName;
+use muster_core::node::status::Activity;
 use muster_core::txn::Generation;
-use muster_wire::sync::{SyncEvent, SyncOpen};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use muster_wire::sync::{SyncEvent, SyncOpen, UPGRADE};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
 
 use super::project::{self, ENV};
 use super::reports::lookups;
@@ -23,7 +27,9 @@ use super::server::client;
 use crate::bench::TOKEN;
 
 /// Real agents spread their reconnects over seconds; a shorter time is harder for the server.
-const SPREAD: Duration = Duration::from_secs(1);
+pub(crate) const SPREAD: Duration = Duration::from_secs(1);
+/// Pause of an agent that was refused.
+const RETRY: Duration = Duration::from_millis(200);
 /// Timeout for all of them.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -34,9 +40,20 @@ pub(crate) struct Crowd {
     _agents: JoinSet<()>,
 }
 
+/// One agent of a crowd.
+#[derive(Debug)]
+pub(crate) struct CrowdAgent {
+    pub(crate) node: NodeName,
+    pub(crate) lookups: Lookups,
+    /// Its identity. None: it presents the token of the server, without TLS.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
 #[derive(Debug)]
 struct CrowdState {
     addresses: Vec<String>,
+    /// Within this time agents connect.
+    spread: Duration,
     /// Index of the address that agents use.
     target: AtomicUsize,
     /// Number of agents connected to each address.
@@ -52,20 +69,22 @@ impl Crowd {
     /// Connects all nodes to the first address. They have a desired state and a snapshot, as agents that lose their
     /// server have.
     pub(crate) async fn connect(addresses: &[&str], nodes: &[NodeName]) -> anyhow::Result<Self> {
-        Self::connect_as(addresses, nodes, |_| lookups()).await
+        let agent = |node: &NodeName| CrowdAgent { node: node.clone(), lookups: lookups(), tls: None };
+        Self::connect_within(addresses, nodes.iter().map(agent).collect(), SPREAD).await
     }
 
-    /// The same, with what the last run of each has looked up.
-    pub(crate) async fn connect_as(
+    /// Connects agents within a time.
+    pub(crate) async fn connect_within(
         addresses: &[&str],
-        nodes: &[NodeName],
-        looked_up: impl Fn(usize) -> Lookups,
+        members: Vec<CrowdAgent>,
+        spread: Duration,
     ) -> anyhow::Result<Self> {
         let first = addresses.first().context("no server was named")?;
-        let generation = generation(first, nodes.first().context("no nodes were named")?).await?;
+        let generation = generation(first, &members.first().context("no nodes were named")?.node).await?;
         let (sender, connected) = watch::channel(vec![0; addresses.len()]);
         let shared = Arc::new(CrowdState {
             addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
+            spread,
             target: AtomicUsize::new(0),
             connected: sender,
             retries: AtomicUsize::new(0),
@@ -73,26 +92,29 @@ impl Crowd {
             ended: AtomicBool::new(false),
         });
         let mut agents = JoinSet::new();
-        for (number, node) in nodes.iter().enumerate() {
+        let count = members.len();
+        for (number, CrowdAgent { node, lookups, tls }) in members.into_iter().enumerate() {
             let open = SyncOpen {
                 incarnation: Some(1),
                 generation: Some(generation),
-                lookups: looked_up(number),
+                lookups,
                 has_snapshot: true,
                 ..SyncOpen::default()
             };
             let body = serde_json::to_string(&open)?;
-            let path = format!("/v1/envs/{ENV}/nodes/{node}/sync");
-            let head = format!("POST {path} HTTP/1.1");
-            let request = format!(
-                "authorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            let token = if tls.is_none() { format!("authorization: Bearer {TOKEN}\r\n") } else { String::new() };
+            let head = format!("POST /v1/envs/{ENV}/nodes/{node}/sync HTTP/1.1");
+            let rest = format!(
+                "{token}connection: upgrade\r\nupgrade: {UPGRADE}\r\ncontent-type: application/json\r\n\
+                 content-length: {}\r\n\r\n{body}",
                 body.len()
             );
-            let wait = SPREAD.mul_f64(f64::from(u32::try_from(number * 7919 % nodes.len())?) / nodes.len() as f64);
-            agents.spawn(agent(shared.clone(), head, request, wait));
+            let wait = shared.spread.mul_f64(f64::from(u32::try_from(number * 7919 % count)?) / count as f64);
+            let agent = Agent { source: source(number)?, tls, head, rest };
+            agents.spawn(agent.run(shared.clone(), wait));
         }
         let mut crowd = Self { shared, connected, _agents: agents };
-        crowd.all(0, nodes.len()).await?;
+        crowd.all(0, count).await?;
         Ok(crowd)
     }
 
@@ -139,51 +161,93 @@ impl Drop for Crowd {
     }
 }
 
-async fn agent(shared: Arc<CrowdState>, head: String, request: String, wait: Duration) {
-    while !shared.ended.load(Ordering::Relaxed) {
-        tokio::time::sleep(wait).await;
-        let target = shared.target.load(Ordering::Relaxed);
-        let Some(address) = shared.addresses.get(target) else { return };
-        let request = format!("{head}\r\nhost: {address}\r\n{request}");
-        if stream(&shared, address, target, &request).await.is_none() {
-            shared.retries.fetch_add(1, Ordering::Relaxed);
+/// Address of an agent: `127.78.0.0/16`.
+fn source(number: usize) -> anyhow::Result<SocketAddr> {
+    let [.., high, low] = u32::try_from(number)?.to_be_bytes();
+    Ok(SocketAddr::from(([127, 78, high, low], 0)))
+}
+
+struct Agent {
+    source: SocketAddr,
+    tls: Option<Arc<ClientConfig>>,
+    /// First line of the request.
+    head: String,
+    /// The request after the host.
+    rest: String,
+}
+
+/// A connection with or without TLS.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+impl Agent {
+    async fn run(self, shared: Arc<CrowdState>, wait: Duration) {
+        while !shared.ended.load(Ordering::Relaxed) {
+            tokio::time::sleep(wait).await;
+            let target = shared.target.load(Ordering::Relaxed);
+            let Some(address) = shared.addresses.get(target) else { return };
+            if self.stream(&shared, address, target).await.is_none() {
+                shared.retries.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(RETRY).await;
+            }
         }
+    }
+
+    async fn connect(&self, address: &str) -> Option<Box<dyn Connection>> {
+        let address: SocketAddr = address.parse().ok()?;
+        let socket = TcpSocket::new_v4().ok()?;
+        socket.bind(self.source).ok()?;
+        let stream = socket.connect(address).await.ok()?;
+        let Some(tls) = &self.tls else { return Some(Box::new(stream)) };
+        let name = ServerName::IpAddress(address.ip().into());
+        Some(Box::new(TlsConnector::from(tls.clone()).connect(name, stream).await.ok()?))
+    }
+
+    /// One stream, from its hello to its end. None if there was no hello.
+    async fn stream(&self, shared: &CrowdState, address: &str, index: usize) -> Option<()> {
+        let mut stream = self.connect(address).await?;
+        let request = format!("{}\r\nhost: {address}\r\n{}", self.head, self.rest);
+        stream.write_all(request.as_bytes()).await.ok()?;
+        stream.flush().await.ok()?;
+        let mut read = Vec::with_capacity(512);
+        while !read.windows(12).any(|bytes| bytes == b"event: hello") {
+            if stream.read_buf(&mut read).await.ok()? == 0 || read.starts_with(b"HTTP/1.1 503") {
+                return None;
+            }
+        }
+        drop(read);
+        let count = |step: fn(usize) -> usize| {
+            shared.connected.send_modify(|all| all.iter_mut().skip(index).take(1).for_each(|one| *one = step(*one)));
+        };
+        count(|connected| connected + 1);
+        read_events(shared, &mut stream).await;
+        count(|connected| connected - 1);
+        Some(())
     }
 }
 
-/// One stream, from its hello to its end. None if there was no hello.
-async fn stream(shared: &CrowdState, address: &str, index: usize, request: &str) -> Option<()> {
-    let mut stream = TcpStream::connect(address).await.ok()?;
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut read = Vec::with_capacity(512);
-    while !read.windows(12).any(|bytes| bytes == b"event: hello") {
-        if stream.read_buf(&mut read).await.ok()? == 0 || read.starts_with(b"HTTP/1.1 503") {
-            return None;
-        }
-    }
-    drop(read);
-    let count = |step: fn(usize) -> usize| {
-        shared.connected.send_modify(|all| all.iter_mut().skip(index).take(1).for_each(|one| *one = step(*one)));
-    };
-    count(|connected| connected + 1);
-    read_events(shared, &mut stream).await;
-    count(|connected| connected - 1);
-    Some(())
-}
-
-/// Reads to the end and records the start of each snapshot. The buffer is small, because there are thousands.
-async fn read_events(shared: &CrowdState, stream: &mut TcpStream) {
-    const NAME: &[u8] = b"event: snapshot";
+/// Reads to the end, answers pings, and records the start of each snapshot. The buffer is small, because there are thousands.
+async fn read_events(shared: &CrowdState, stream: &mut Box<dyn Connection>) {
+    const SNAPSHOT: &[u8] = b"event: snapshot";
+    const PING: &[u8] = b"event: ping";
     let mut buffer = [0; 256];
     let mut kept = 0;
     while let Ok(bytes @ 1..) = stream.read(&mut buffer[kept..]).await {
         let filled = kept + bytes;
-        let found = buffer[..filled].windows(NAME.len()).filter(|bytes| *bytes == NAME).count();
+        let count = |name: &[u8], end: usize| buffer[..end].windows(name.len()).filter(|bytes| *bytes == name).count();
+        let found = count(SNAPSHOT, filled);
         if found > 0 {
             shared.snapshots.send_modify(|snapshots| snapshots.extend(std::iter::repeat_n(Instant::now(), found)));
         }
+        // A ping in the kept part was counted before.
+        if count(PING, filled) > count(PING, kept) {
+            let answer = muster_wire::sse::encode_activity(&Activity::Idle).unwrap_or_default();
+            if stream.write_all(answer.as_bytes()).await.is_err() || stream.flush().await.is_err() {
+                return;
+            }
+        }
         // A name may be split between two reads.
-        kept = filled.min(NAME.len() - 1);
+        kept = filled.min(SNAPSHOT.len() - 1);
         buffer.copy_within(filled - kept..filled, 0);
     }
 }

@@ -23,7 +23,7 @@ use crate::queue::state_machine::{FirstWork, InitialState, RunQueue, Timings};
 use crate::queue::task::{Channels, QueueTask};
 use crate::release::NodeReleases;
 use crate::release::trust::TrustStore;
-use crate::report::activity::ActivitySender;
+use crate::report::activity::{ActivitySender, StreamReplies};
 use crate::report::sender::{self, ReportSender};
 use crate::run::directory;
 use crate::service_manager::ServiceManager;
@@ -160,6 +160,7 @@ fn spawn(
     let (activity, activity_now) = watch::channel(Activity::Idle);
     let (renewal, renewal_requests) = IncarnationRenewal::new();
     let (reports, activity_requests) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let replies = StreamReplies::default();
 
     let of_run = |run: Option<&RunId>| ledger::snapshot_of_run(&node.layout, run);
     let last_snapshot = of_run(ledger.last.as_ref().map(|last| &last.run));
@@ -193,6 +194,7 @@ fn spawn(
         activity: activity_now.clone(),
         queue: inbox.clone(),
         activity_requests: Arc::clone(&activity_requests),
+        replies: Arc::clone(&replies),
         renewal: renewal_requests,
         trust,
         timeouts: sync::SyncTimeouts::default(),
@@ -215,6 +217,7 @@ fn spawn(
     let activity_sender = ActivitySender {
         node: Arc::clone(&node),
         servers: servers.clone(),
+        replies,
         activity: activity_now,
         settled: settled_now,
         requested: activity_requests,

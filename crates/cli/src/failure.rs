@@ -144,9 +144,10 @@ impl From<ClientError> for Failure {
                 Self::new(Exit::Usage, error)
             }
             // The server may have processed the request before the connection was lost.
-            ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } | ClientError::Stream(_) => {
-                Self::cannot_tell(error)
-            }
+            ClientError::Unreachable { .. }
+            | ClientError::Disconnected { .. }
+            | ClientError::NotUnderstood { .. }
+            | ClientError::Stream(_) => Self::cannot_tell(error),
             ClientError::Refused(problem) => {
                 let exit = refusal_exit(problem.code);
                 // Findings have help texts of their own.

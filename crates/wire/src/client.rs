@@ -8,10 +8,12 @@ mod release;
 mod rollout;
 mod runs;
 mod secrets;
+mod sync;
 mod users;
 
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +23,7 @@ use muster_core::node::status::Activity;
 use muster_core::report::Report;
 use muster_core::txn::Revision;
 use reqwest::header::{self, HeaderMap, HeaderValue};
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -34,8 +36,8 @@ use crate::operator::{
 };
 use crate::problem::Problem;
 use crate::runs::FailureList;
-use crate::sse::{DecodeError, Decoder};
-use crate::sync::{AGENT_HOLDER, AGENT_PROTOCOL, AgentActivity, DesiredResponse, ReportAck, SyncEvent, SyncOpen};
+use crate::sse::DecodeError;
+use crate::sync::{AGENT_HOLDER, AGENT_PROTOCOL, AgentActivity, DesiredResponse, ReportAck};
 use crate::token::Token;
 
 pub use data::{DataQuery, DatumPrecondition};
@@ -43,6 +45,7 @@ pub use design::{DocumentPrecondition, WriteOptions};
 pub use release::BundleDownload;
 pub use rollout::{RolloutRef, RolloutVerb, StatusQuery};
 pub use runs::LogStream;
+pub use sync::{SyncReplies, SyncStream};
 
 /// Connect timeout. A reachable server accepts within milliseconds.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -75,6 +78,12 @@ pub enum ClientError {
     },
     #[error("the server refused the request: {0}")]
     Refused(Box<Problem>),
+    #[error("the connection to the server at {base} is lost")]
+    Disconnected {
+        base: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("the response of the server at {base} is not valid (status {status})")]
     NotUnderstood {
         base: String,
@@ -342,14 +351,6 @@ impl Client {
         self.all_pages_from(|| self.request(Method::GET, &path).timeout(timeout).query(&query)).await
     }
 
-    /// Opens the sync stream of a node.
-    pub async fn sync(&self, env: &EnvName, node: &NodeName, open: &SyncOpen) -> Result<SyncStream, ClientError> {
-        let url = format!("{}/v1/envs/{env}/nodes/{node}/sync", self.origin);
-        let request = self.http.post(url).header("accept", "text/event-stream").json(open);
-        let response = self.answer(request).await?;
-        Ok(SyncStream { base: self.base.clone(), response, decoder: Decoder::default(), ready: Vec::new() })
-    }
-
     pub async fn report(&self, env: &EnvName, report: &Report) -> Result<ReportAck, ClientError> {
         self.post(&format!("/v1/envs/{env}/nodes/{}/reports", report.node), report).await
     }
@@ -429,7 +430,7 @@ impl Client {
     async fn answer(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let unreachable = |source| ClientError::Unreachable { base: self.base.clone(), source };
         let response = request.send().await.map_err(unreachable)?;
-        if response.status().is_success() {
+        if response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);
         }
         let status = response.status().as_u16();
@@ -492,31 +493,6 @@ impl Download {
     pub async fn next(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, ClientError> {
         let unreachable = |source| ClientError::Unreachable { base: self.base.clone(), source };
         self.response.chunk().await.map_err(unreachable)
-    }
-}
-
-/// Events of a node's sync stream.
-#[derive(Debug)]
-pub struct SyncStream {
-    base: String,
-    response: Response,
-    decoder: Decoder,
-    /// Decoded events that were not returned yet, the next one last.
-    ready: Vec<SyncEvent>,
-}
-
-impl SyncStream {
-    /// Next event. None when the server has closed the stream.
-    pub async fn next(&mut self) -> Result<Option<SyncEvent>, ClientError> {
-        loop {
-            if let Some(event) = self.ready.pop() {
-                return Ok(Some(event));
-            }
-            let unreachable = |source| ClientError::Unreachable { base: self.base.clone(), source };
-            let Some(piece) = self.response.chunk().await.map_err(unreachable)? else { return Ok(None) };
-            self.ready = self.decoder.feed(&piece).map_err(ClientError::Stream)?;
-            self.ready.reverse();
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{HostName, Role};
 use muster_core::node::pause::NodePause;
+use muster_core::node::status::Activity;
 use muster_core::release::manifest::SignedTrust;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -22,12 +23,51 @@ pub enum DecodeError {
     },
 }
 
+impl DecodeError {
+    fn new(Frame { name, data }: &Frame, source: serde_json::Error) -> Self {
+        DecodeError::Event { text: format!("{name}: {data:.200}"), source }
+    }
+}
+
 /// Encodes an event: an enum with the tag `event`.
 pub fn encode(event: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut value = serde_json::to_value(event)?;
     let name = value.as_object_mut().and_then(|fields| fields.remove("event"));
     let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or("message").to_owned();
     Ok(format!("event: {name}\ndata: {value}\n\n"))
+}
+
+/// Name of the event by which an agent sends its activity on an upgraded stream.
+const ACTIVITY: &str = "activity";
+
+/// Encodes the activity of an agent, for the server.
+pub fn encode_activity(activity: &Activity) -> Result<String, serde_json::Error> {
+    Ok(format!("event: {ACTIVITY}\ndata: {}\n\n", serde_json::to_string(activity)?))
+}
+
+/// Decodes the activities that an agent sends on an upgraded stream.
+#[derive(Debug)]
+pub struct ActivityDecoder {
+    frames: Frames,
+}
+
+/// Maximum size of an agent's frame in bytes. An activity has less than 1 KiB.
+const AGENT_LIMIT: usize = 16 * 1024;
+
+impl Default for ActivityDecoder {
+    fn default() -> Self {
+        Self { frames: Frames { limit: AGENT_LIMIT, ..Frames::default() } }
+    }
+}
+
+impl ActivityDecoder {
+    /// Adds a chunk and returns the completed activities. Unknown events are skipped.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Activity>, DecodeError> {
+        let frames = self.frames.feed(piece)?;
+        let activities = frames.iter().filter(|frame| frame.name == ACTIVITY);
+        let parse = |frame: &Frame| serde_json::from_str(&frame.data).map_err(|source| DecodeError::new(frame, source));
+        activities.map(parse).collect()
+    }
 }
 
 /// Decodes sync events from a stream of chunks.
@@ -40,13 +80,9 @@ impl Decoder {
     /// Adds a chunk and returns the completed events.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<SyncEvent>, DecodeError> {
         let frames = self.frames.feed(piece)?;
-        let events = frames.iter().map(|frame| event(&frame.name, &frame.data));
-        events.filter_map(Result::transpose).collect()
+        let parse = |frame: &Frame| parse(&frame.name, &frame.data).map_err(|source| DecodeError::new(frame, source));
+        frames.iter().map(parse).filter_map(Result::transpose).collect()
     }
-}
-
-fn event(name: &str, data: &str) -> Result<Option<SyncEvent>, DecodeError> {
-    parse(name, data).map_err(|source| DecodeError::Event { text: format!("{name}: {data:.200}"), source })
 }
 
 /// Parses the data of an event directly into its type. A generic JSON value would take several times the memory of a
@@ -119,8 +155,11 @@ const LIMIT: usize = 16 * 1024 * 1024;
 
 /// A frame that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("an event of the stream is larger than {} MiB", LIMIT / 1024 / 1024)]
-pub struct FrameTooLarge;
+#[error("an event of the stream is larger than {} KiB", limit / 1024)]
+pub struct FrameTooLarge {
+    /// Maximum size in bytes.
+    limit: usize,
+}
 
 /// One event, not parsed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,29 +169,36 @@ pub struct Frame {
 }
 
 /// Splits a stream of chunks into frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Frames {
+    /// The begin of a line, without its end.
     pending: Vec<u8>,
     name: Option<String>,
     data: String,
+    limit: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self { pending: Vec::new(), name: None, data: String::new(), limit: LIMIT }
+    }
 }
 
 impl Frames {
     /// Adds a chunk and returns the completed frames.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Frame>, FrameTooLarge> {
         let mut frames = Vec::new();
-        self.pending.extend_from_slice(piece);
-        let mut rest = std::mem::take(&mut self.pending);
-        let mut start = 0;
-        while let Some(length) = rest[start..].iter().position(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(&rest[start..start + length]).into_owned();
-            start += length + 1;
-            frames.extend(self.line(line.trim_end_matches('\r')));
+        let mut rest = piece;
+        // Only the new bytes are searched: the line of a large snapshot has hundreds of chunks.
+        while let Some(length) = rest.iter().position(|byte| *byte == b'\n') {
+            let mut line = std::mem::take(&mut self.pending);
+            line.extend_from_slice(&rest[..length]);
+            rest = &rest[length + 1..];
+            frames.extend(self.line(String::from_utf8_lossy(&line).trim_end_matches('\r')));
         }
-        rest.drain(..start);
-        self.pending = rest;
-        if self.pending.len() + self.data.len() > LIMIT {
-            return Err(FrameTooLarge);
+        self.pending.extend_from_slice(rest);
+        if self.pending.len() + self.data.len() > self.limit {
+            return Err(FrameTooLarge { limit: self.limit });
         }
         Ok(frames)
     }
@@ -262,6 +308,22 @@ mod tests {
     fn unknown_event_is_skipped() {
         let stream = b"event: unheard_of\ndata: [not even JSON\n\nevent: ping\ndata: {}\n\n";
         assert_eq!(Decoder::default().feed(stream).unwrap(), [SyncEvent::Ping]);
+    }
+
+    #[test]
+    fn activities_survive_any_chunking() {
+        let sent = [Activity::Idle, Activity::Blocked { problem: "a disk is full".into() }, Activity::Idle];
+        let stream: String = sent.iter().map(|activity| encode_activity(activity).unwrap()).collect();
+        let stream = format!("event: unheard_of\ndata: x\n\n{stream}");
+        for size in [1, 5, stream.len()] {
+            let mut decoder = ActivityDecoder::default();
+            let chunks = stream.as_bytes().chunks(size);
+            let decoded: Vec<Activity> = chunks.flat_map(|piece| decoder.feed(piece).unwrap()).collect();
+            assert_eq!(decoded, sent, "in pieces of {size}");
+        }
+        assert!(ActivityDecoder::default().feed(b"event: activity\ndata: [\n\n").is_err());
+        let flood = ActivityDecoder::default().feed(&[b'x'; AGENT_LIMIT + 1]);
+        assert_eq!(flood.unwrap_err().to_string(), "an event of the stream is larger than 16 KiB");
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub const AGENT_HOLDER: &str = "muster-agent-holder";
 /// Header of an agent's requests: the protocol that it speaks.
 pub const AGENT_PROTOCOL: &str = "muster-agent-protocol";
 
+/// Upgrade of the connection of a sync stream: after the response with status 101 the server sends events, and the agent sends its
+/// activity as events. Without the upgrade events are the body of the response, and the agent sends its activity in requests.
+pub const UPGRADE: &str = "muster-sync";
+
 /// First message of an agent: what the server needs to send only news.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SyncOpen {

@@ -1,5 +1,6 @@
 //! Sends the agent's current activity to the server. Only the latest value counts; one that did not arrive is sent again.
-//! It is also the answer to a ping, by which the server knows that the agent is connected.
+//! It is also the answer to a ping, by which the server knows that the agent is connected. The activity is sent on the sync
+//! stream if that has a direction to the server, and in requests otherwise.
 //!
 //! The end of a run is sent only after its report has arrived. Otherwise the server would for a moment show an idle node
 //! that has not started the run.
@@ -7,11 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use muster_core::node::status::Activity;
+use muster_wire::client::{ClientError, SyncReplies};
 
 use crate::backoff::{self, RetryBackoff};
 use crate::config::AgentNode;
@@ -23,11 +26,15 @@ const RESEND: RetryBackoff = RetryBackoff { first: Duration::from_millis(200), c
 /// The server keeps the activity in memory and answers at once. A newer value must not wait long behind a lost one.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The open stream's direction to the server. None without a stream, or if the stream has no such direction.
+pub type StreamReplies = Arc<Mutex<Option<SyncReplies>>>;
+
 /// Task that sends the activity.
 #[derive(Debug)]
 pub struct ActivitySender {
     pub node: Arc<AgentNode>,
     pub servers: ServerClients,
+    pub replies: StreamReplies,
     pub activity: watch::Receiver<Activity>,
     /// True while no report is on its way.
     pub settled: watch::Receiver<bool>,
@@ -97,11 +104,29 @@ impl ActivitySender {
     }
 
     async fn publish(&self, activity: &Activity) -> Result<(), String> {
-        let client = self.servers.current();
-        match timeout(ANSWER_TIMEOUT, client.activity(&self.node.env, &self.node.name, activity)).await {
-            Ok(answer) => answer.map_err(|error| error_chain(&error)),
-            Err(_) => Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
+        let mut replies = self.replies.lock().await;
+        let sent = match replies.as_mut() {
+            Some(stream) => timeout(ANSWER_TIMEOUT, stream.send(activity)).await,
+            None => {
+                drop(replies);
+                let client = self.servers.current();
+                let request = client.activity(&self.node.env, &self.node.name, activity);
+                return answer(timeout(ANSWER_TIMEOUT, request).await);
+            }
+        };
+        let sent = answer(sent);
+        if sent.is_err() {
+            // A part of the frame may have been sent.
+            *replies = None;
         }
+        sent
+    }
+}
+
+fn answer(answered: Result<Result<(), ClientError>, Elapsed>) -> Result<(), String> {
+    match answered {
+        Ok(answer) => answer.map_err(|error| error_chain(&error)),
+        Err(_) => Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::identity;
 use crate::queue::io::Input;
 use crate::queue::task::QueueMessage;
 use crate::release::trust::TrustStore;
-use crate::report::activity::is_busy;
+use crate::report::activity::{StreamReplies, is_busy};
 use crate::sync::failover::Failover;
 use crate::sync::handshake::{RenewalRequests, SyncState, incompatible, introduce};
 use crate::sync::servers::ServerClients;
@@ -57,6 +57,8 @@ pub struct Sync {
     pub queue: mpsc::Sender<QueueMessage>,
     /// Makes the activity sender send the activity again.
     pub activity_requests: Arc<Notify>,
+    /// The stream's direction to the server, for the activity sender.
+    pub replies: StreamReplies,
     /// Requests for a new incarnation, each of which needs a new stream.
     pub renewal: RenewalRequests,
     /// Trusted keys, which the server may update.
@@ -133,6 +135,7 @@ impl Sync {
         loop {
             self.servers.select(route.failover.current());
             let end = self.stream(&mut route).await;
+            *self.replies.lock().await = None;
             let is_first = route.failover.failed() == 0;
             let server = self.servers.current();
             let server = server.base();
@@ -200,6 +203,7 @@ impl Sync {
             Ok(Err(error)) => return failed(&error),
             Err(_) => return StreamEnd::Lost("the server does not answer".into()),
         };
+        *self.replies.lock().await = stream.take_replies();
         let mut unanswered = self.servers.unanswered();
         let (mut connected, mut last_event) = (false, Instant::now());
         loop {
@@ -426,6 +430,7 @@ mod tests {
             activity: watch::channel(Activity::Idle).1,
             queue,
             activity_requests: Arc::default(),
+            replies: Arc::default(),
             renewal: IncarnationRenewal::new().1,
             timeouts: SyncTimeouts { silence: Duration::from_millis(50), ..SyncTimeouts::default() },
             cancel: cancel.clone(),

@@ -154,7 +154,7 @@ impl Session {
 /// True if the same request may succeed later: the server restarts, is busy, or is behind.
 pub(crate) fn is_retryable(error: &ClientError) -> bool {
     match error {
-        ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } => true,
+        ClientError::Unreachable { .. } | ClientError::Disconnected { .. } | ClientError::NotUnderstood { .. } => true,
         ClientError::Refused(problem) => {
             matches!(problem.code, ProblemCode::CannotTell | ProblemCode::Busy | ProblemCode::StoreUnavailable)
         }

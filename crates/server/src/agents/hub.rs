@@ -79,6 +79,11 @@ impl SessionGuard {
         Some((seen, diff))
     }
 
+    /// Sets the activity of the agent, from a message on its stream.
+    pub(crate) fn set_activity(&self, activity: Activity) {
+        self.hub.set_activity_of(&self.session, activity);
+    }
+
     /// Records that the node was sent the current values. If it has reported another run meanwhile, the lookups of that run
     /// stay, and are compared again.
     pub(crate) fn sent(&self, before: &Arc<SeenLookups>, now: Arc<SeenLookups>) {
@@ -230,12 +235,16 @@ impl Hub {
     /// Sets the activity of an agent, from its answer to a ping or from a change.
     pub fn set_activity(&self, env: &EnvName, node: &NodeName, activity: Activity) {
         if let Some(session) = self.session(env, node) {
-            self.message_received(&session);
-            // Most answers to pings repeat the known activity: those wake no controller.
-            let before = std::mem::replace(&mut session.state().activity, activity.clone());
-            if before != activity {
-                self.changed();
-            }
+            self.set_activity_of(&session, activity);
+        }
+    }
+
+    fn set_activity_of(&self, session: &AgentSession, activity: Activity) {
+        self.message_received(session);
+        // Most answers to pings repeat the known activity: those wake no controller.
+        let before = std::mem::replace(&mut session.state().activity, activity.clone());
+        if before != activity {
+            self.changed();
         }
     }
 

@@ -138,7 +138,9 @@ impl Rig {
                 identity: None,
                 permit: crate::agents::admission::Admission::default().enter().await.unwrap(),
             };
-            let mut events = Box::pin(crate::agents::stream::events(view.clone(), connected, init, Clock::system()));
+            let mut events = Box::pin(
+                crate::agents::stream::SyncEvents::new(view.clone(), connected, init, Clock::system()).into_body(),
+            );
             let send = send.clone();
             tasks.spawn(async move {
                 while let Some(Ok(event)) = futures::StreamExt::next(&mut events).await {

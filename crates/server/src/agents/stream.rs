@@ -1,8 +1,13 @@
 //! The sync stream of one agent: compares the agent's state with the view, and sends the difference as events.
+//!
+//! The events are the body of a response, or are sent on a connection that was taken over from HTTP; then the agent sends its
+//! activity on it too.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +22,11 @@ use muster_core::node::pause::NodePause;
 use muster_core::node::record::{NodeRecord, RunRequest};
 use muster_core::release::manifest::SignedTrust;
 use muster_core::txn::{Generation, Revision};
-use muster_wire::sse;
+use muster_wire::sse::{self, ActivityDecoder, DecodeError};
 use muster_wire::sync::{DesiredState, RequestedRun, SyncEvent};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
 use crate::agents::admission::AdmissionPermit;
 use crate::agents::{AgentSession, SessionGuard};
@@ -88,8 +95,18 @@ impl IdentityNews {
     }
 }
 
+/// Reason why a connection with a stream has failed.
+#[derive(Debug, Error)]
+enum ExchangeError {
+    #[error("the connection is lost")]
+    Disconnected(#[from] io::Error),
+    #[error("the agent's message is not valid")]
+    Message(#[from] DecodeError),
+}
+
+/// The events of a stream. Dropping them ends the session.
 #[derive(Debug)]
-struct StreamState {
+pub(crate) struct SyncEvents {
     view: Arc<View>,
     guard: SessionGuard,
     ping: Interval,
@@ -113,58 +130,104 @@ struct StreamState {
     compared: bool,
 }
 
-/// The body of a sync stream. Dropping it ends the session.
-pub(crate) fn events(
-    view: Arc<View>,
-    session: SessionGuard,
-    init: StreamInit,
-    clock: Clock,
-) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let mut ping = interval_at(Instant::now() + PING, PING);
-    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let StreamInit {
-        incarnation,
-        role,
-        host_name,
-        generation,
-        has_snapshot,
-        snapshot,
-        pause,
-        asked,
-        trust,
-        identity,
-        permit,
-    } = init;
-    let mut state = StreamState {
-        view,
-        guard: session,
-        ping,
-        ready: VecDeque::new(),
-        incarnation,
-        role,
-        host_name,
-        generation,
-        has_snapshot,
-        snapshot,
-        pause,
-        asked,
-        trust,
-        identity,
-        trust_at: None,
-        clock,
-        permit: Some(permit),
-        compared: false,
-    };
-    state.send_hello();
-    // Changes from before the connection are found by comparison, not by a wake-up.
-    state.guard.session.wake.notify_one();
-    futures::stream::unfold(state, |mut state| async {
-        let event = state.next().await?;
-        Some((Ok(event), state))
-    })
-}
+/// Time to close a connection whose stream has ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Size of the buffer for an agent's messages, which is a part of each stream's task.
+const BUFFER: usize = 256;
 
-impl StreamState {
+impl SyncEvents {
+    pub(crate) fn new(view: Arc<View>, session: SessionGuard, init: StreamInit, clock: Clock) -> Self {
+        let mut ping = interval_at(Instant::now() + PING, PING);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let StreamInit {
+            incarnation,
+            role,
+            host_name,
+            generation,
+            has_snapshot,
+            snapshot,
+            pause,
+            asked,
+            trust,
+            identity,
+            permit,
+        } = init;
+        let mut events = Self {
+            view,
+            guard: session,
+            ping,
+            ready: VecDeque::new(),
+            incarnation,
+            role,
+            host_name,
+            generation,
+            has_snapshot,
+            snapshot,
+            pause,
+            asked,
+            trust,
+            identity,
+            trust_at: None,
+            clock,
+            permit: Some(permit),
+            compared: false,
+        };
+        events.send_hello();
+        // Changes from before the connection are found by comparison, not by a wake-up.
+        events.guard.session.wake.notify_one();
+        events
+    }
+
+    /// The events as the body of a response.
+    pub(crate) fn into_body(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
+        futures::stream::unfold(self, |mut events| async {
+            let event = events.next().await?;
+            Some((Ok(event), events))
+        })
+    }
+
+    /// Sends the events on a connection and reads the agent's activities from it, until the stream or the connection ends.
+    /// `received` was read from the connection before.
+    pub(crate) async fn run(mut self, mut io: impl AsyncRead + AsyncWrite + Unpin, received: Bytes) {
+        if let Err(error) = self.exchange(&mut io, &received).await {
+            tracing::debug!(node = %self.guard.session.node, error = &error as &dyn Error, "the stream of an agent has failed");
+        }
+        // The session ends before the connection: the agent may return at once.
+        drop(self);
+        let _ = timeout(CLOSE_TIMEOUT, io.shutdown()).await;
+    }
+
+    async fn exchange(
+        &mut self,
+        io: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        received: &[u8],
+    ) -> Result<(), ExchangeError> {
+        let mut activities = ActivityDecoder::default();
+        self.receive(&mut activities, received)?;
+        let mut buffer = [0; BUFFER];
+        loop {
+            tokio::select! {
+                event = self.next() => {
+                    let Some(event) = event else { return Ok(()) };
+                    io.write_all(&event).await?;
+                    io.flush().await?;
+                }
+                length = io.read(&mut buffer) => match length? {
+                    0 => return Ok(()),
+                    length => self.receive(&mut activities, &buffer[..length])?,
+                },
+            }
+        }
+    }
+
+    fn receive(&self, activities: &mut ActivityDecoder, piece: &[u8]) -> Result<(), DecodeError> {
+        for activity in activities.feed(piece)? {
+            self.guard.set_activity(activity);
+        }
+        Ok(())
+    }
+
+    /// Next event. Safe to cancel: an event that was not returned is returned by the next call.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -356,7 +419,7 @@ mod tests {
             permit,
         };
         let view = Arc::new(View::default());
-        let mut events = Box::pin(events(view, connected, init, Clock::system()));
+        let mut events = Box::pin(SyncEvents::new(view, connected, init, Clock::system()).into_body());
         let (mut names, mut pings) = (Vec::new(), 0);
         let listening = async {
             while let Some(Ok(event)) = events.next().await {

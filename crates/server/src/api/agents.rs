@@ -1,11 +1,15 @@
 //! HTTP handlers for agents: event stream, reports, activity and desired state; and for the activities that replicas
 //! exchange.
 
+use std::convert::Infallible;
+
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use hyper::upgrade::OnUpgrade;
 use muster_core::fleet::Fleet;
 use muster_core::lookup::published::{self, PUBLISHED_LIMIT};
 use muster_core::names::NodeName;
@@ -14,11 +18,13 @@ use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, Report, RunResult};
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
-use muster_wire::sync::{AgentActivity, DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen};
+use muster_wire::sync::{
+    AgentActivity, DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen, UPGRADE,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::agents::stream::{IdentityNews, StreamInit, events};
+use crate::agents::stream::{IdentityNews, StreamInit, SyncEvents};
 use crate::agents::{AgentSession, JoinRequest, compatibility, duplicates, incarnation};
 use crate::api::authorization::Client;
 use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
@@ -26,15 +32,21 @@ use crate::api::nodes::NodePath;
 use crate::api::request::{PageQuery, Scope};
 use crate::app::{Agents, App, Reader, ReplicaState};
 use crate::epochs;
+use crate::server::{Takeover, TakeoverSlot};
 
 /// Opens a node's stream of server-sent events. The schema is that of each event's `data`, named by its `event`.
+///
+/// With `Upgrade: muster-sync` the server sends the events on the connection itself, after status 101, and reads the agent's activity
+/// from it: as events of the name `activity`.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
-    request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream")))]
+    request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream"),
+    (status = 101, description = "The connection is the stream from now on")))]
 pub(crate) async fn open_stream(
     State(App { writer, agents, replica, identities }): State<App>,
     Extension(client): Extension<Client>,
     scope: Scope,
     Path(path): Path<NodePath>,
+    upgrade: SyncUpgrade,
     JsonBody(open): JsonBody<SyncOpen>,
 ) -> Result<Response, ApiError> {
     let node = path.designed(&writer, &scope)?;
@@ -84,9 +96,30 @@ pub(crate) async fn open_stream(
         },
         permit,
     };
-    let body = Body::from_stream(events(writer.view.clone(), connected, init, writer.clock.clone()));
+    let events = SyncEvents::new(writer.view.clone(), connected, init, writer.clock.clone());
+    if let SyncUpgrade(Some((slot, connection))) = upgrade {
+        slot.set(Takeover { connection, events });
+        let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, UPGRADE)];
+        return Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response());
+    }
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    Ok((headers, body).into_response())
+    Ok((headers, Body::from_stream(events.into_body())).into_response())
+}
+
+/// The connection of a request that asks for its upgrade to a stream.
+pub(crate) struct SyncUpgrade(Option<(TakeoverSlot, OnUpgrade)>);
+
+impl<S: Sync> FromRequestParts<S> for SyncUpgrade {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        let requested = parts.headers.get(header::UPGRADE);
+        if !requested.is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(UPGRADE.as_bytes())) {
+            return Ok(Self(None));
+        }
+        let slot = parts.extensions.get::<TakeoverSlot>().cloned();
+        Ok(Self(slot.zip(parts.extensions.remove::<OnUpgrade>())))
+    }
 }
 
 /// Accepts a report. Its effect is durable when this responds. Duplicates are ignored.

@@ -41,6 +41,8 @@ pub(crate) enum Machines {
     OwnNode,
     /// All nodes of the environment in the path.
     NodesOfEnvironment,
+    /// All nodes, each for itself: the path names none.
+    Nodes,
     Replicas,
 }
 
@@ -83,6 +85,8 @@ const TABLE: &[(&str, &str, Machines, People)] = &[
     ("POST", "/v1/envs/{env}/nodes/{node}/runs/{run}/log", Machines::OwnNode, ADMIN),
     ("GET", "/v1/envs/{env}/nodes/{node}/self", Machines::OwnNode, VIEWER),
     ("GET", "/v1/envs/{env}/nodes/{node}/self/{path}", Machines::OwnNode, VIEWER),
+    ("GET", "/v1/self", Machines::Nodes, ADMIN),
+    ("GET", "/v1/self/{path}", Machines::Nodes, ADMIN),
     ("GET", "/v1/envs/{env}/releases/{version}/bundle", Machines::NodesOfEnvironment, VIEWER),
     ("GET", "/v1/envs/{env}/releases/{version}/delta", Machines::NodesOfEnvironment, VIEWER),
     // Replicas.
@@ -159,6 +163,7 @@ pub(crate) fn authorize(client: &Client, method: &Method, template: Option<&str>
                     parameter("{env}") == Some(env.as_str()) && parameter("{node}") == Some(node.as_str())
                 }
                 Machines::NodesOfEnvironment => parameter("{env}") == Some(env.as_str()),
+                Machines::Nodes => true,
                 Machines::None | Machines::Replicas => false,
             },
             Client::User { name, roles, .. } => {
@@ -259,19 +264,18 @@ mod tests {
             let at = |env: &str, node: &str| template.replace("{env}", env).replace("{node}", node);
             let (machines, people) = access(&method, &template);
             let everyone = people == People::Everyone;
+            // The path names no node.
+            let itself = everyone || machines == Machines::Nodes;
+            let of_env = itself || machines == Machines::NodesOfEnvironment;
             let cases = [
                 (Client::Administrator, at("prod", "web1"), true),
                 (Client::Unknown, at("prod", "web1"), everyone),
                 (Client::Replica, at("prod", "web1"), everyone || machines == Machines::Replicas),
-                (
-                    own.clone(),
-                    at("prod", "web1"),
-                    everyone || matches!(machines, Machines::OwnNode | Machines::NodesOfEnvironment),
-                ),
-                (own.clone(), at("prod", "web2"), everyone || machines == Machines::NodesOfEnvironment),
-                (own.clone(), at("test", "web1"), everyone),
-                (own.clone(), at("%70rod", "web1"), everyone),
-                (own.clone(), at("prod", "web%31"), everyone || machines == Machines::NodesOfEnvironment),
+                (own.clone(), at("prod", "web1"), of_env || machines == Machines::OwnNode),
+                (own.clone(), at("prod", "web2"), of_env),
+                (own.clone(), at("test", "web1"), itself),
+                (own.clone(), at("%70rod", "web1"), itself),
+                (own.clone(), at("prod", "web%31"), of_env),
             ];
             for (client, path, allowed) in cases {
                 assert_eq!(may(&client, &method, &template, &path), allowed, "{client:?} {method} {path}");
@@ -331,6 +335,7 @@ mod tests {
                 (Machines::None, _) => "–",
                 (Machines::OwnNode, _) => "own node",
                 (Machines::NodesOfEnvironment, _) => "nodes of the environment",
+                (Machines::Nodes, _) => "nodes",
                 (Machines::Replicas, _) => "replicas",
             };
             let people = match people {

@@ -136,7 +136,7 @@ fn complete_operation(
     operation["security"] = match (people, machines) {
         (People::Everyone, _) => json!([]),
         (_, Machines::None) => json!([{"token": []}]),
-        (_, Machines::OwnNode | Machines::NodesOfEnvironment | Machines::Replicas) => {
+        (_, Machines::OwnNode | Machines::NodesOfEnvironment | Machines::Nodes | Machines::Replicas) => {
             json!([{"token": []}, {"certificate": []}])
         }
     };

@@ -1,7 +1,8 @@
 //! HTTP handlers for the nodes of an environment: list, details, failures and lookups of data keys.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::{explain, self_values};
 use muster_core::names::NodeName;
@@ -15,6 +16,7 @@ use muster_wire::runs::FailureList;
 use serde::Deserialize;
 
 use crate::agents::AgentConnection;
+use crate::api::authorization::Client;
 use crate::api::drift::{node_drift, read_differences};
 use crate::api::error::{ApiError, Path, Query};
 use crate::api::request::{FilterQuery, PageQuery, Scope};
@@ -187,6 +189,45 @@ pub(crate) async fn show_self_value(
     State(reader): State<Reader>,
     scope: Scope,
     Path(node): Path<NodePath>,
+    Path(SelfPath { path }): Path<SelfPath>,
+) -> Result<Json<SelfResponse>, ApiError> {
+    self_value(&reader, &scope, &node, &clip(&path, LONGEST))
+}
+
+/// The environment and the node of the client's certificate.
+pub(crate) struct OwnNode(Scope, NodePath);
+
+impl<S: Sync> FromRequestParts<S> for OwnNode {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        match parts.extensions.get() {
+            Some(Client::Node { env, node }) => {
+                Ok(Self(Scope { env: env.clone() }, NodePath { node: node.to_string() }))
+            }
+            Some(Client::Administrator | Client::User { .. } | Client::Replica | Client::Unknown) | None => {
+                let problem = Problem::new(ProblemCode::InvalidRequest, "the client has no certificate of a node");
+                Err(ApiError(problem.hint("name the node: /v1/envs/ENV/nodes/NODE/self")))
+            }
+        }
+    }
+}
+
+/// Shows the values of the node whose certificate the client presents.
+#[utoipa::path(get, path = "/v1/self", responses((status = 200, body = SelfResponse)))]
+pub(crate) async fn show_own_self(
+    State(reader): State<Reader>,
+    OwnNode(scope, node): OwnNode,
+) -> Result<Json<SelfResponse>, ApiError> {
+    self_value(&reader, &scope, &node, "")
+}
+
+/// Shows one of these values.
+#[utoipa::path(get, path = "/v1/self/{path}", params(("path" = String, Path)),
+    responses((status = 200, body = SelfResponse)))]
+pub(crate) async fn show_own_self_value(
+    State(reader): State<Reader>,
+    OwnNode(scope, node): OwnNode,
     Path(SelfPath { path }): Path<SelfPath>,
 ) -> Result<Json<SelfResponse>, ApiError> {
     self_value(&reader, &scope, &node, &clip(&path, LONGEST))

@@ -64,6 +64,8 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(nodes::lookup_key))
         .routes(routes!(nodes::show_self))
         .routes(routes!(nodes::show_self_value))
+        .routes(routes!(nodes::show_own_self))
+        .routes(routes!(nodes::show_own_self_value))
         .routes(routes!(services::list_services))
         .routes(routes!(runs::list_runs))
         .routes(routes!(drift::list_drift))

@@ -121,7 +121,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use crate::Admission;
-    use crate::agents::stream::{StreamInit, events};
+    use crate::agents::stream::{StreamInit, SyncEvents};
     use crate::agents::{JoinRequest, SessionGuard};
     use crate::app::Clock;
 
@@ -256,7 +256,7 @@ mod tests {
             identity: None,
             permit,
         };
-        let mut events = Box::pin(events(view, connected, init, Clock::system()));
+        let mut events = Box::pin(SyncEvents::new(view, connected, init, Clock::system()).into_body());
         while let Some(Ok(event)) = events.next().await {
             if event.starts_with(b"event: move") {
                 return true;

@@ -1,5 +1,7 @@
 //! Accepts connections on the TCP port and the Unix socket, and limits what a slow client can hold.
 //!
+//! A sync stream takes its connection over from HTTP: an idle agent then costs a small task and no buffers.
+//!
 //! The first byte of a TCP connection tells whether it is TLS. Without TLS only clients of this machine are answered.
 //!
 //! A client that sends no complete request head, leaves a request body incomplete, or does not read the response is
@@ -10,7 +12,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fs, io};
@@ -18,6 +20,7 @@ use std::{fs, io};
 use axum::Router;
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
+use hyper::upgrade::{OnUpgrade, Parts};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use muster_wire::client::new_request_id;
@@ -31,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::add_extension::AddExtension;
 use tower_http::timeout::RequestBodyTimeout;
 
+use crate::agents::stream::SyncEvents;
 use crate::api::{Encryption, Peer};
 use crate::identity::tls::ServerTls;
 
@@ -405,18 +409,35 @@ impl RefusalLog {
     }
 }
 
-async fn serve_connection(
-    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+async fn serve_connection<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    io: T,
     peer: Peer,
     service: ConnectionService,
 ) {
+    let slot = TakeoverSlot::default();
+    // In an allocation of its own, which a stream that takes the connection over does not keep.
+    Box::pin(serve_http(io, peer, service, slot.clone())).await;
+    let Some(Takeover { connection, events }) = slot.take() else { return };
+    let Ok(connection) = connection.await else { return };
+    let connection = connection.downcast::<TokioIo<StallTimeout<T>>>();
+    if let Ok(Parts { io, read_buf, .. }) = connection {
+        events.run(io.into_inner(), read_buf).await;
+    }
+}
+
+async fn serve_http(
+    io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    service: ConnectionService,
+    slot: TakeoverSlot,
+) {
     let ConnectionService { router, limits, stop, place } = service;
-    let service = AddExtension::new(AddExtension::new(router, peer.clone()), place);
+    let service = AddExtension::new(AddExtension::new(AddExtension::new(router, peer.clone()), place), slot);
     let service = RequestBodyTimeout::new(service, limits.stall);
     let io = TokioIo::new(StallTimeout { io, limit: limits.stall, stalled: None });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER).max_headers(MAX_HEADERS);
-    let mut connection = pin!(http.serve_connection(io, TowerToHyperService::new(service)));
+    let mut connection = pin!(http.serve_connection(io, TowerToHyperService::new(service)).with_upgrades());
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
@@ -426,6 +447,28 @@ async fn serve_connection(
     };
     if let Err(error) = ended {
         tracing::debug!(error = &error as &dyn std::error::Error, ?peer, "a connection has failed");
+    }
+}
+
+/// A stream that takes its connection over from HTTP when the response has been sent. It runs in the task of the connection, so
+/// it ends with it.
+#[derive(Debug)]
+pub(crate) struct Takeover {
+    pub(crate) connection: OnUpgrade,
+    pub(crate) events: SyncEvents,
+}
+
+/// Place for the stream that takes a connection over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TakeoverSlot(Arc<Mutex<Option<Takeover>>>);
+
+impl TakeoverSlot {
+    pub(crate) fn set(&self, takeover: Takeover) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(takeover);
+    }
+
+    fn take(&self) -> Option<Takeover> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

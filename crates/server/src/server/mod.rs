@@ -37,6 +37,7 @@ use crate::{App, api};
 use connections::Listeners;
 
 pub use connections::ConnectionLimits;
+pub(crate) use connections::{Takeover, TakeoverSlot};
 pub(crate) use places::Place;
 pub use token_file::{TOKEN_FILE, TokenFileError, read_token, state_token};
 

@@ -9,6 +9,7 @@ use muster_identity::request::{generate_key, make_request};
 use muster_identity::tls::{PresentedCertificate, certified_key, client_config, pinned_config};
 use muster_identity::token::JoinToken;
 use muster_wire::client::{Client, ClientError, Credentials};
+use muster_wire::data::SelfResponse;
 use muster_wire::identity::{
     CertificateState, CreateToken, JoinRequest, JoinResponse, RenewRequest, RevokeCertificate,
 };
@@ -104,6 +105,24 @@ async fn machine_joins_and_reports_for_its_node_only() {
     fixture.stop().await;
 }
 
+#[tokio::test]
+async fn node_reads_its_own_values_without_a_name() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let http = muster_wire::client::plain_http().tls_backend_preconfigured(machine.credentials(&joined).tls.unwrap());
+    let http = http.build().unwrap();
+    let own: SelfResponse =
+        http.get(format!("{}/v1/self", tls_url(&fixture))).send().await.unwrap().json().await.unwrap();
+    assert_eq!(own.node, node("db1"));
+    let missing = http.get(format!("{}/v1/self/no::value", tls_url(&fixture))).send().await.unwrap();
+    assert_eq!(missing.json::<Problem>().await.unwrap().code, ProblemCode::NotFound);
+    let person = crate::fixture::http().get(fixture.url("/v1/self")).send().await.unwrap();
+    let problem: Problem = person.json().await.unwrap();
+    assert_eq!((problem.code, problem.hint.is_some()), (ProblemCode::InvalidRequest, true));
+    fixture.stop().await;
+}
+
 /// Requests of every route of the API with the certificate of a node: what is not for nodes is refused before the handler.
 #[tokio::test]
 async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
@@ -143,6 +162,8 @@ async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
     GET /v1/envs/{env}/releases/{version}/delta
     GET /v1/login
     GET /v1/openapi.json
+    GET /v1/self
+    GET /v1/self/{path}
     POST /v1/envs/{env}/nodes/{node}/reports
     POST /v1/envs/{env}/nodes/{node}/runs/{run}/log
     POST /v1/envs/{env}/nodes/{node}/sync

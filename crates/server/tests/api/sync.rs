@@ -9,13 +9,16 @@ use muster_core::names::{HostName, Role};
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::txn::{Generation, Op, Txn};
 use muster_testkit::records::{node_record, node_records};
+use muster_testkit::wait::until_changed;
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::fixture::{Fixture, PASSED, next, node, release_record, version};
+use crate::fixture::{Fixture, PASSED, next, node, release_record, token, version};
 
 const FLEET: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
 
@@ -191,6 +194,68 @@ async fn activity_is_shown_while_the_agent_is_connected() {
     fixture.client.activity(&fixture.env, &node("web1"), &activity).await.unwrap();
     let shown = fixture.client.node(&fixture.env, &node("web1")).await.unwrap();
     assert_eq!((shown.row.state, shown.activity), (NodeState::Blocked, activity));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_sends_its_activity_on_its_stream() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut stream = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    assert!(matches!(next(&mut stream).await, SyncEvent::Hello { .. }));
+    let mut replies = stream.take_replies().expect("the server upgrades the connection");
+    let activity = Activity::Blocked { problem: "disk full".into() };
+    replies.send(&activity).await.unwrap();
+    let shown = || fixture.app.agents.hub.session(&fixture.env, &node("web1")).map(|session| session.activity());
+    until_changed("the activity", fixture.app.agents.hub.subscribe(), || shown().as_ref() == Some(&activity)).await;
+    drop((stream, replies));
+    until_changed("the end of the session", fixture.app.agents.hub.subscribe(), || shown().is_none()).await;
+    fixture.stop().await;
+}
+
+/// Sends the request for a stream by hand, and returns the beginning of the response.
+async fn raw_stream(fixture: &Fixture, headers: &str) -> (TcpStream, String) {
+    let address = fixture.url("").replace("http://", "");
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    let (body, token) = (serde_json::to_string(&caught_up(fixture, &[])).unwrap(), token());
+    let head = format!(
+        "POST /v1/envs/test/nodes/web1/sync HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\n{headers}\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        token.as_str(),
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    while !String::from_utf8_lossy(&response).contains("event: hello") {
+        assert_ne!(connection.read_buf(&mut response).await.unwrap(), 0, "{}", String::from_utf8_lossy(&response));
+    }
+    (connection, String::from_utf8(response).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_without_the_upgrade_gets_a_response() {
+    let fixture = Fixture::start(&FLEET).await;
+    for other in ["", "connection: upgrade\r\nupgrade: websocket\r\n"] {
+        let (_connection, response) = raw_stream(&fixture, other).await;
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        assert!(response.contains("content-type: text/event-stream\r\n"), "{response}");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_message_of_an_agent_ends_its_stream() {
+    let fixture = Fixture::start(&FLEET).await;
+    for message in ["event: activity\ndata: {\n\n".to_owned(), "x".repeat(17 * 1024)] {
+        let (mut connection, response) = raw_stream(&fixture, "connection: upgrade\r\nupgrade: muster-sync\r\n").await;
+        assert!(response.starts_with("HTTP/1.1 101 "), "{response}");
+        connection.write_all(message.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let _ = connection.read_to_end(&mut rest).await;
+        assert!(
+            fixture.app.agents.hub.session(&fixture.env, &node("web1")).is_none(),
+            "the session ends before its connection"
+        );
+    }
     fixture.stop().await;
 }
 
