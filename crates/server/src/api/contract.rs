@@ -45,6 +45,8 @@ const DECLARED: &[(&str, &[Code])] = &[
     ("lookup_key", &[Code::NotFound]),
     ("show_self", &[Code::NotFound]),
     ("show_self_value", &[Code::NotFound]),
+    ("show_own_self", &[Code::InvalidRequest, Code::UnknownEnvironment, Code::UnknownNode, Code::NotFound]),
+    ("show_own_self_value", &[Code::InvalidRequest, Code::UnknownEnvironment, Code::UnknownNode, Code::NotFound]),
     ("show_design_node", &[Code::NotFound]),
     ("show_run_request", &[Code::UnknownVersion]),
     ("receive_log_piece", &[Code::Conflict]),

@@ -15,7 +15,7 @@ use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, http, next};
+use crate::fixture::{Fixture, http};
 
 const NODES: [(&str, &str); 3] = [("db1", "db"), ("web1", "web"), ("web2", "web")];
 /// The value, with characters that JSON escapes, and its other forms.
@@ -38,10 +38,13 @@ async fn set(fixture: &Fixture, layer: &Layer, value: &str) -> Result<SetDatumRe
 
 /// Data of a node that connects without any state.
 async fn data_of(fixture: &Fixture, name: &str) -> BTreeMap<DataKey, Datum> {
-    let mut stream = fixture.open(name, &SyncOpen::default()).await;
     loop {
-        if let SyncEvent::Snapshot { snapshot, .. } = next(&mut stream).await {
-            return snapshot.data;
+        let mut stream = fixture.open(name, &SyncOpen::default()).await;
+        // All streams end when the server has read other keys.
+        while let Some(event) = stream.next().await.unwrap() {
+            if let SyncEvent::Snapshot { snapshot, .. } = event {
+                return snapshot.data;
+            }
         }
     }
 }
