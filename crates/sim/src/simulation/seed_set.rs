@@ -62,6 +62,11 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
         seed: 20_261_117_017_729,
         cause: "The checker expected a paused node to run at the end of the scenario.",
     },
+    RegressionSeed {
+        seed: 342_013_184_927_006_882,
+        cause: "A node rolled itself back and validated the target again for a new grant, and the checker counted the cause of that run \
+                as a failure.",
+    },
 ];
 
 /// The seeds that every commit runs: the regression seeds, then 0, 1, 2 and so on.

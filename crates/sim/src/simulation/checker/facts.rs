@@ -244,6 +244,7 @@ impl NodeFacts {
                 false
             }
         };
-        answered && (bad || self.went_back)
+        // A run of the target may follow a rollback directly, and name it as a cause besides the new grant.
+        answered && (bad || (self.went_back && !at_target))
     }
 }
