@@ -228,6 +228,11 @@ impl Node {
         self.record.as_ref().is_some_and(NodeRecord::is_leaving)
     }
 
+    /// Returns whether there is a machine to drain: one that a driver made, or one that has joined.
+    pub fn has_machine(&self) -> bool {
+        self.machine.is_some() || self.certificate.is_some()
+    }
+
     pub fn policy(&self) -> NodePolicy {
         self.policy.as_ref().map(|(record, _)| record.policy).unwrap_or_default()
     }

@@ -1,12 +1,15 @@
-//! Makes nodes follow the applied design, and removes an environment that is being destroyed.
+//! Makes nodes follow the applied design, removes machines that joined when they are drained, and removes an environment that
+//! is being destroyed.
 //!
 //! An apply commits `design/applied` and nothing else. This controller executes it at the replica that holds the lock, also
 //! if the replica that served the request fails. Every write is guarded by the lock and by `design/applied`: nodes never
 //! return to an earlier design.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::replica::ControllerName;
@@ -17,11 +20,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::App;
 use crate::api::chain;
 use crate::design::compiled::DesignRef;
-use crate::design::node_records::{compare, follow_design_while};
+use crate::design::node_records::{Draining, compare, drain, follow_design_while};
 use crate::design::self_values::follow_self_values;
 use crate::replica::ControllerLock;
-use crate::transactions::MAX_OPS;
+use crate::transactions::{MAX_OPS, commit_all, pack};
 
+/// Time until a removal that was refused is decided again, if the view has no step before.
+const RETRY: SignedDuration = SignedDuration::from_secs(1);
 /// Time until the next attempt after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -55,20 +60,32 @@ impl DesignController {
     pub async fn run(self) {
         let mut servers = self.app.view.subscribe_servers();
         let mut controller_locks = self.app.replica.controller_locks.subscribe();
+        let mut records = self.app.view.subscribe_records();
         let mut steps = self.app.view.subscribe();
         let mut stuck = EnvBackoff::default();
         loop {
             servers.mark_unchanged();
             controller_locks.mark_unchanged();
+            records.mark_unchanged();
             steps.mark_unchanged();
             let envs: Vec<EnvName> = self.app.view.fleets().keys().cloned().collect();
             stuck.keep(&envs);
-            let (mut waits, mut failed) = (false, false);
+            let (mut waits, mut failed, mut drained) = (false, false, None);
             for env in &envs {
                 let Some(held) = self.app.replica.controller_locks.held(env, ControllerName::Design) else {
                     stuck.forget(env);
                     continue;
                 };
+                match self.remove_drained(&held).await {
+                    Ok(next) => {
+                        waits |= next.is_some();
+                        drained = drained.into_iter().chain(next).min();
+                    }
+                    Err(error) => {
+                        tracing::warn!(%env, error = &error as &dyn Error, "a drained node cannot be removed; retrying");
+                        failed = true;
+                    }
+                }
                 let since = self.goal_revision(env);
                 if stuck.is_waiting(env, since, Instant::now()) {
                     continue;
@@ -86,15 +103,36 @@ impl DesignController {
                 }
                 stuck.forget(env);
             }
-            let next = stuck.next();
+            let drained = drained.map(|at| Instant::now() + until(self.app.clock.now(), at));
+            let next = stuck.next().into_iter().chain(drained).min();
             tokio::select! {
                 _ = servers.changed() => {}
                 _ = controller_locks.changed() => {}
+                _ = records.changed() => {}
                 _ = steps.changed(), if waits => {}
                 () = sleep(AGAIN), if failed => {}
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
         }
+    }
+
+    /// Removes machines that have joined and are drained. Returns the time at which the next one is removed in any case.
+    async fn remove_drained(&self, held: &ControllerLock) -> Result<Option<Timestamp>, StoreError> {
+        let Draining { removals, next } = match self.app.view.fleets().get(&held.env) {
+            Some(fleet) if fleet.restoring().is_none() => drain(fleet, self.app.clock.now()),
+            Some(_) | None => Draining::default(),
+        };
+        if removals.is_empty() {
+            return Ok(next);
+        }
+        let txns = pack(removals).into_iter().map(|txn| txn.guard(held.guard())).collect();
+        let committed = commit_all(&self.app, txns).await?;
+        // After a conflict the next step of the view has what was written meanwhile.
+        Ok(if committed.complete {
+            next
+        } else {
+            Some(self.app.clock.now().saturating_add(RETRY).unwrap_or(Timestamp::MAX))
+        })
     }
 
     /// Store revision of an environment's goal.
@@ -180,7 +218,11 @@ impl DesignController {
     }
 }
 
-fn log_failure(env: &EnvName, error: &(dyn std::error::Error + 'static)) -> DesignOutcome {
+fn until(now: Timestamp, at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default()
+}
+
+fn log_failure(env: &EnvName, error: &(dyn Error + 'static)) -> DesignOutcome {
     tracing::warn!(%env, error, "the nodes cannot follow the design; retrying");
     DesignOutcome::Failed
 }

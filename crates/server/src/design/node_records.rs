@@ -10,7 +10,7 @@ use muster_core::design::plan::NodeDiff;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::node::decommission::begin;
+use muster_core::node::decommission::{begin, dependents};
 use muster_core::node::record::NodeRecord;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::StoreError;
@@ -30,9 +30,9 @@ pub struct FleetChange {
     pub changed: Vec<NodeName>,
     /// They were leaving, and are in the design again.
     pub returned: Vec<NodeName>,
-    /// They leave service now. Their machines are released later, and then their keys are removed.
+    /// They leave service now. Their machines are drained and released, and then their keys are removed.
     pub leaving: Vec<NodeName>,
-    /// They have no machine to release: their keys are removed at once.
+    /// They have no machine to drain: their keys are removed at once.
     pub removed: Vec<NodeName>,
     /// Revision at which all of this is visible. None: nothing was written.
     pub revision: Option<Revision>,
@@ -142,13 +142,11 @@ pub fn compare(fleet: &Fleet, design: &BTreeMap<NodeName, NodeRecord>) -> FleetC
     let mut change = FleetChange { added, returned, changed: change.into_iter().collect(), ..FleetChange::default() };
     let is_wanted = |name: &NodeName| design.contains_key(name) && !fleet.is_retired(name);
     for (name, node, _) in fleet.recorded().filter(|(name, ..)| !is_wanted(name)) {
-        match &node.machine {
-            // There is no machine to release: the keys are removed at once.
-            None => change.removed.push(name.clone()),
-            Some(_) if remove.contains(name) => change.leaving.push(name.clone()),
-            // It is leaving already.
-            Some(_) => {}
-        }
+        if !node.has_machine() {
+            change.removed.push(name.clone());
+        } else if remove.contains(name) {
+            change.leaving.push(name.clone());
+        } // Else it is leaving already.
     }
     change
 }
@@ -214,11 +212,11 @@ fn known<'a>(fleet: &'a Fleet, name: &NodeName) -> Option<&'a NodeRecord> {
 
 /// Takes a retired node out of service: it is drained as a node that was removed from the design.
 pub(crate) fn retirement(keys: &Keys, name: &NodeName, node: &Node, now: Timestamp) -> Result<Txn, serde_json::Error> {
-    let leaves = match (&node.record, &node.machine) {
-        (None, _) => None,
-        (Some(_), None) => Some(key_removal(keys, name, node)),
-        (Some(record), Some(_)) if record.is_leaving() => None,
-        (Some(_), Some(_)) => decommission_txn(keys, name, node, now)?,
+    let leaves = match &node.record {
+        None => None,
+        Some(_) if !node.has_machine() => Some(key_removal(keys, name, node)),
+        Some(record) if record.is_leaving() => None,
+        Some(_) => decommission_txn(keys, name, node, now)?,
     };
     Ok(leaves.unwrap_or_default())
 }
@@ -235,12 +233,13 @@ pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
 }
 
 /// Removes all keys that a node has, including published values and a requested run. Data and pauses of operators for this
-/// node stay: they apply to a later node of the same name. Guarded by its record, machine and last report, so that nothing
+/// node stay: they apply to a later node of the same name. Guarded by its record, machine, certificate and last report, so that nothing
 /// is left behind.
 fn key_removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     let seen = [
         (keys.node(name), node.record_at),
         (keys.machine(name), node.machine.as_ref().map(|(_, at)| *at)),
+        (keys.certificate(name), node.certificate.as_ref().map(|(_, at)| *at)),
         (keys.observed(name), node.observed.as_ref().map(|(_, at)| *at)),
     ];
     let fixed = [
@@ -261,6 +260,31 @@ fn key_removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     let running = node.running.iter().map(|version| keys.running_version(version, name));
     let ops = fixed.into_iter().chain(states).chain(running).map(Op::delete).chain(withdrawal(keys, name, node));
     Txn { guards: seen.map(|(key, at)| Guard::observed(key, at)).into(), ops: ops.collect() }
+}
+
+/// Machines that have joined and are leaving.
+#[derive(Debug, Default)]
+pub(crate) struct Draining {
+    /// Removals of those that no other node uses any more, or whose time is over. The removal of its certificate ends the
+    /// connections of a machine.
+    pub(crate) removals: Vec<Txn>,
+    /// Deadline of the next of the others.
+    pub(crate) next: Option<Timestamp>,
+}
+
+/// Decides which leaving machines are removed now. The provision controller releases those of a driver.
+pub(crate) fn drain(fleet: &Fleet, now: Timestamp) -> Draining {
+    let keys = Keys::new(&fleet.env);
+    let mut draining = Draining::default();
+    for (name, node, record) in fleet.recorded() {
+        let Some(leaving) = record.leaving.filter(|_| node.machine.is_none()) else { continue };
+        if leaving.until <= now || dependents(fleet, node).is_empty() {
+            draining.removals.push(removal(&keys, name, node));
+        } else {
+            draining.next = Some(draining.next.map_or(leaving.until, |next| next.min(leaving.until)));
+        }
+    }
+    draining
 }
 
 /// Removes a node from its role. Liveness may just have added it at the version that it validated: that key is removed

@@ -6,13 +6,16 @@ use muster_core::keys::Keys;
 use muster_core::names::{NodeName, Role};
 use muster_core::node::policy::NodePolicy;
 use muster_core::node::record::NodeRecord;
+use muster_core::node::status::Reason;
 use muster_core::rollout::progress::Hold;
 use muster_server::follow_design;
+use muster_wire::design::{ApplyDesign, DesignInput, SourceBundle, SourceFile};
 use muster_wire::policy::SetPolicy;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::SyncOpen;
 
-use crate::fixture::{Fixture, next, node, version};
+use crate::fixture::{CHANGED, Fixture, PASSED, next, node, version};
+use crate::identity::{Machine, for_node, make_token};
 
 fn cordon(reason: &str) -> SetPolicy {
     SetPolicy { policy: NodePolicy::Cordoned, reason: reason.into() }
@@ -103,6 +106,47 @@ async fn retired_node_is_removed_and_not_brought_back() {
     client.end_policy(env, "web1", NodePolicy::Retired, "jo").await.unwrap();
     let change = follow_design(&fixture.app, env, &records).await.unwrap();
     assert_eq!(change.added, [node("web1")]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retired_machine_is_drained_and_then_revoked() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db"), ("web1", "web")]).await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let text = "roles:\n  db: {cardinality: 2, flavor: small}\n  web: {cardinality: 1, flavor: small}\n".to_owned();
+    let file = SourceFile { path: "environments/test.yaml".into(), text };
+    let bundles = vec![SourceBundle { name: "site".into(), files: vec![file] }];
+    let design = DesignInput { bundles, ..DesignInput::default() };
+    client.apply_design(env, &ApplyDesign { design, ..ApplyDesign::default() }).await.unwrap();
+    let token = make_token(&fixture, for_node("db1"), 1).await;
+    let machine = Machine::new("db1");
+    let machine = machine.client(&fixture, &machine.join(&fixture, &token).await.unwrap());
+    let mut stream = machine.sync(env, &node("db1"), &SyncOpen::default()).await.unwrap();
+    next(&mut stream).await;
+    machine.report(env, &fixture.report("db1", 1, 1, PASSED)).await.unwrap();
+    let reader = |seq| {
+        let mut report = fixture.report("web1", 1, seq, CHANGED);
+        let tag = fixture.app.view.fleets()[env].tag("active_roles::db", None);
+        report.lookups = [("active_roles::db".to_owned(), tag)].into();
+        // A run that began before db1 joined its role would not count.
+        (report.started, report.ended) = (fixture.app.clock.now(), fixture.app.clock.now());
+        report
+    };
+    fixture.wait_for("db1 is active", |fleet| !fleet.get(&node("db1")).unwrap().active.is_empty()).await;
+    client.report(env, &reader(1)).await.unwrap();
+
+    client.set_policy(env, "db1", &retire(), "jo").await.unwrap();
+    let shown = client.node(env, "db1").await.unwrap();
+    let Some(Reason::Leaving { waits_for, .. }) = &shown.row.reason else { panic!("{:?}", shown.row) };
+    assert_eq!((&waits_for[..], shown.row.active), (&[node("web1")][..], false));
+    machine.desired(env, &node("db1")).await.expect("it serves until web1 has run without it");
+
+    client.report(env, &reader(2)).await.unwrap();
+    fixture.wait_for("db1 is removed", |fleet| fleet.get(&node("db1")).is_none_or(|node| node.record.is_none())).await;
+    while let Ok(Some(_)) = stream.next().await {}
+    machine.desired(env, &node("db1")).await.unwrap_err();
+    let left = fixture.state().await.into_iter().map(|(key, _)| key).filter(|key| key.contains("/db1"));
+    assert_eq!(left.collect::<Vec<_>>(), [Keys::new(env).policy(&node("db1"))]);
     fixture.stop().await;
 }
 

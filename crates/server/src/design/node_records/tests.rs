@@ -4,8 +4,9 @@
 
 use muster_core::fleet::KeyChange;
 use muster_core::keys;
+use muster_core::lookup::Tag;
 use muster_core::names::Role;
-use muster_core::node::decommission::begin;
+use muster_core::node::decommission::{RoleLookups, begin};
 use muster_core::node::record::{MachinePhase, MachineRecord};
 use muster_core::report::record::{ActiveRole, ObservedRecord};
 
@@ -183,4 +184,31 @@ fn removal_deletes_node_keys_but_not_operator_keys() {
         assert!(gone.contains(&key), "{key} stays: {gone:?}");
     }
     assert!(!gone.iter().any(|key| key.contains("/data/") || key.contains("/pauses/")));
+}
+
+#[test]
+fn leaving_machine_that_joined_is_removed_at_its_deadline() {
+    let marked = NodeRecord { leaving: Some(begin(Timestamp::UNIX_EPOCH)), ..record(1) };
+    let mut nodes = design(&[("web1", 0)]);
+    nodes.insert(name("web2"), marked);
+    let mut before = fleet(&nodes);
+    let keys = Keys::new(&env());
+    // web1 has looked up a list with web2, and has not run since.
+    let lookups = RoleLookups::new(&[("active_roles::web".to_owned(), Tag::absent())].into());
+    let reader =
+        ObservedRecord { looked_up: lookups, passed: Some("v1".parse().unwrap()), ..ObservedRecord::default() };
+    for node in ["web1", "web2"] {
+        put(&mut before, keys.observed(&name(node)), &reader, 20);
+    }
+    let role =
+        ActiveRole { role: Role::new("web").unwrap(), interfaces: BTreeMap::new(), services: Default::default() };
+    put(&mut before, keys.active_role(&"v1".parse().unwrap(), &name("web1")), &role, 21);
+    let until = begin(Timestamp::UNIX_EPOCH).until;
+    let early = drain(&before, Timestamp::UNIX_EPOCH);
+    assert_eq!((early.removals.len(), early.next), (0, Some(until)));
+    let late = drain(&before, until);
+    assert_eq!((late.removals.len(), late.next), (1, None));
+    assert!(written(&late.removals).contains(&keys.certificate(&name("web2"))));
+    in_service(&mut before, "web2", false);
+    assert!(drain(&before, until).removals.is_empty(), "the provision controller releases its machine");
 }
