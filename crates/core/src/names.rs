@@ -22,18 +22,20 @@ pub struct NameError {
 }
 
 macro_rules! name {
-    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $legal:path) => {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $pattern:expr, $legal:path) => {
         $(#[$doc])*
         // A view holds the same name in a dozen places, and one decision reads thousands of names. Copies share the
         // text.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
         #[serde(try_from = "String")]
-        #[schema(value_type = String, description = $rule)]
+        #[schema(value_type = String, description = $rule, pattern = $pattern)]
         pub struct $type(std::sync::Arc<str>);
 
         impl $type {
             /// Rule for legal names, for error messages.
             pub const RULE: &'static str = $rule;
+            /// Regular expression for documents. It bounds the length only where the parts of a name have one each.
+            pub const PATTERN: &'static str = $pattern;
 
             pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
                 let text = text.into();
@@ -93,13 +95,17 @@ pub(crate) use name;
 name!(
     /// One environment: a fleet with its own key prefix.
     EnvName, "environment name",
-    "1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", is_env
+    "1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit",
+    "^[a-z0-9][a-z0-9_-]{0,62}$",
+    is_env
 );
 name!(
     /// Purpose of a node.
     Role, "role name",
     "a-z, 0-9, '-' and '_', at most 40 characters, beginning and ending with a letter, with a letter on both sides of each '_'; \
-     otherwise the names of nodes, role and number and '_' and stack, would be ambiguous (node 2 of web1, node 12 of web)", is_role
+     otherwise the names of nodes, role and number and '_' and stack, would be ambiguous (node 2 of web1, node 12 of web)",
+    "^[a-z]([a-z0-9-]*[a-z])?(_[a-z]([a-z0-9-]*[a-z])?)*$",
+    is_role
 );
 name!(
     /// One machine: `<role><num>[_<stack>]` if an environment file generates it, or the name of its own document, such
@@ -107,57 +113,76 @@ name!(
     NodeName, "node name",
     "1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, and optionally further parts after \
      '_', each 1 to 20 of the same characters, beginning and ending with a letter or digit",
+    "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?(_[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?)*$",
     is_node
 );
 name!(
     /// Name of a machine in DNS, and name of a node for Puppet, whose CA refuses upper case.
     HostName, "host name",
     "parts of a-z, 0-9, '-' and '_' joined by '.', each of at most 63 characters that begins and ends with a letter or digit, \
-     at most 253 characters in all", is_host
+     at most 253 characters in all",
+    "^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?(\\.[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)*$",
+    is_host
 );
 name!(
     /// Suffix of node names that separates two deployments of one design.
     Stack, "stack name",
-    "1 to 20 of a-z, 0-9 and '-', beginning and ending with a letter or digit", is_stack
+    "1 to 20 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+    "^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$",
+    is_stack
 );
 name!(
     /// A version of the configuration content.
     Version, "version",
-    "1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit", is_version
+    "1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit",
+    "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$",
+    is_version
 );
 name!(
     /// One run: the applier and then the validation on a node. Unique within the node.
     RunId, "run id",
-    "1 to 64 of a-z, 0-9 and '-'", is_run
+    "1 to 64 of a-z, 0-9 and '-'",
+    "^[a-z0-9-]{1,64}$",
+    is_run
 );
 name!(
     /// One server process. A restarted server is another replica.
     ReplicaId, "replica id",
-    "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit", is_replica
+    "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+    "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+    is_replica
 );
 
 name!(
     /// Public part of a join token.
     TokenId, "token id",
-    "16 of 0-9 and a-f", is_token
+    "16 of 0-9 and a-f",
+    "^[0-9a-f]{16}$",
+    is_token
 );
 
 name!(
     /// Id of a key that seals secrets.
     SecretKeyId, "key id",
-    "16 of 0-9 and a-f", is_token
+    "16 of 0-9 and a-f",
+    "^[0-9a-f]{16}$",
+    is_token
 );
 
 name!(
     /// A person.
     UserName, "user name",
-    "1 to 64 of a-z, 0-9, '.', '-', '_' and '@', beginning with a letter or digit", is_user
+    "1 to 64 of a-z, 0-9, '.', '-', '_' and '@', beginning with a letter or digit",
+    "^[a-z0-9][a-z0-9.@_-]{0,63}$",
+    is_user
 );
 
 name!(
     /// A service that nodes offer, such as `http`.
     ServiceName, "service name",
-    "1 to 40 of a-z, 0-9, '-' and '_', beginning with a letter", is_service
+    "1 to 40 of a-z, 0-9, '-' and '_', beginning with a letter",
+    "^[a-z][a-z0-9_-]{0,39}$",
+    is_service
 );
 
 name!(
@@ -165,7 +190,9 @@ name!(
     /// access into a hash.
     DataKey, "data key",
     "1 to 200 of A-Z, a-z, 0-9, '_' and '-' in parts joined by '::', each beginning with a letter or '_'; neither \
-     'lookup_options' nor a lookup such as 'muster::leader::…', which have a meaning already", is_data_key
+     'lookup_options' nor a lookup such as 'muster::leader::…', which have a meaning already",
+    "^[A-Za-z_][A-Za-z0-9_-]*(::[A-Za-z_][A-Za-z0-9_-]*)*$",
+    is_data_key
 );
 
 impl NodeName {
@@ -305,6 +332,32 @@ mod tests {
         {
             assert!(NodeName::new(bad).is_err(), "{bad:?} must be refused");
         }
+    }
+
+    macro_rules! assert_pattern {
+        ($($type:ident),*) => {
+            $(proptest::proptest!(|(text in proptest::string::string_regex($type::PATTERN.trim_matches(['^', '$'])).unwrap())| {
+                proptest::prop_assert!(text.len() > 40 || $type::new(text.as_str()).is_ok(), "{text:?}");
+            });)*
+        };
+    }
+
+    #[test]
+    fn names_of_the_documented_pattern_are_legal() {
+        assert_pattern!(
+            EnvName,
+            Role,
+            NodeName,
+            HostName,
+            Stack,
+            Version,
+            RunId,
+            ReplicaId,
+            TokenId,
+            SecretKeyId,
+            UserName
+        );
+        assert_pattern!(ServiceName, DataKey);
     }
 
     #[test]

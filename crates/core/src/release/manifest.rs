@@ -41,12 +41,16 @@ name!(
     /// Key id: the first 16 hexadecimal digits of the SHA-256 of the public key. It helps to find the key and proves
     /// nothing.
     KeyId, "key id",
-    "16 of 0-9 and a-f", is_key_id
+    "16 of 0-9 and a-f",
+    "^[0-9a-f]{16}$",
+    is_key_id
 );
 name!(
     /// Content digest. It is a legal file name.
     Digest, "digest",
-    "sha256: and 64 of 0-9 and a-f", is_digest
+    "sha256: and 64 of 0-9 and a-f",
+    "^sha256:[0-9a-f]{64}$",
+    is_digest
 );
 
 impl Digest {

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::Method;
+use muster_core::names::{DataKey, EnvName, UserName, Version};
+use muster_core::release::manifest::Digest;
 use muster_wire::problem::{MEDIA_TYPE, ProblemCode as Code};
 use serde_json::{Map, Value, json};
 
@@ -99,6 +101,16 @@ const DECLARED: &[(&str, &[Code])] = &[
     ("create_user_token", &[Code::Forbidden]),
 ];
 
+/// Parts of paths with the patterns of their names. Nodes are found by node name and by host name, which have no pattern in
+/// common.
+const PATTERNS: [(&str, &str); 5] = [
+    ("/{env}", EnvName::PATTERN),
+    ("/{version}", Version::PATTERN),
+    ("/{user}", UserName::PATTERN),
+    ("/data/{key}", DataKey::PATTERN),
+    ("/{digest}", Digest::PATTERN),
+];
+
 /// Completes the document of all routes.
 pub(super) fn complete(mut document: Value) -> Value {
     let mut statuses = BTreeMap::<u16, BTreeSet<&'static str>>::new();
@@ -156,11 +168,21 @@ fn complete_operation(
         shared.push("IfNoneMatch");
         headers.push("ETag");
     }
-    let own = operation["parameters"].as_array().cloned().unwrap_or_default();
+    let mut own = operation["parameters"].as_array().cloned().unwrap_or_default();
+    for parameter in own.iter_mut().filter(|parameter| parameter["in"] == "path") {
+        let name = format!("{{{}}}", parameter["name"].as_str().unwrap_or_default());
+        if let Some((_, pattern)) = PATTERNS.iter().find(|(part, _)| part.ends_with(&name) && path.contains(part)) {
+            parameter["schema"]["pattern"] = (*pattern).into();
+        }
+    }
     let shared = shared.into_iter().map(|name| reference("parameters", name));
     operation["parameters"] = own.into_iter().chain(shared).collect();
     let responses = operation["responses"].as_object_mut();
     for response in responses.into_iter().flatten().map(|(_, response)| response) {
+        if let Some(content) = response.get_mut("content").and_then(|content| content.get_mut("text/event-stream")) {
+            let event = content["schema"].take();
+            content["schema"] = event_frame(&event);
+        }
         for name in &headers {
             let key = if *name == "RequestId" { "x-request-id" } else { name };
             response["headers"][key] = reference("headers", name);
@@ -181,6 +203,19 @@ fn complete_operation(
         operation["responses"][status.to_string()] = problem;
     }
     operation[CODES] = codes.into_iter().map(word).collect();
+}
+
+/// Schema of one event of a stream: the tag of the enum is its name, and the rest its data.
+fn event_frame(event: &Value) -> Value {
+    json!({
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"type": "string", "description": "Name of the event: the property `event` of its schema."},
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": event,
+                "description": "The other properties of its schema, as a JSON object."},
+        },
+    })
 }
 
 /// Codes of an operation, without duplicates, in the order of their definition.
@@ -294,7 +329,7 @@ fn parameters() -> Value {
         "MinRevision": header(
             "Muster-Min-Revision",
             "The answer is at least as new as this revision, or the problem `cannot_tell`.",
-            json!({"type": "integer", "format": "int64", "minimum": 0}),
+            json!({"type": "integer", "format": "uint64", "minimum": 0}),
         ),
         "IdempotencyKey": header(
             "Idempotency-Key",

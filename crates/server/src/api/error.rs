@@ -1,6 +1,7 @@
 //! Errors of the API: every failure becomes an RFC 9457 problem with a code and a hint.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
 
 use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
@@ -16,7 +17,9 @@ use muster_core::spelling::nearest;
 use muster_core::txn::Revision;
 use muster_store::StoreError;
 use muster_wire::problem::{MEDIA_TYPE, Problem, ProblemCode};
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::agents::incarnation::IncarnationError;
 use crate::api::request::FutureRevision;
@@ -212,10 +215,33 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
+        match Json::<JsonObject<T>>::from_request(request, state).await {
+            Ok(Json(JsonObject(body))) => Ok(Self(body)),
             Err(rejection) => Err(refuse_body(&rejection)),
         }
+    }
+}
+
+/// A JSON object. Serde would also read a struct from an array of its fields, which the document of the API does not allow.
+pub(crate) struct JsonObject<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = JsonObject<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(JsonObject)
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 

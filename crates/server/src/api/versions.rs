@@ -23,7 +23,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::IntoParams;
 
-use crate::api::error::{ApiError, JsonBody, Path, Query, RawBody, chain};
+use crate::api::error::{ApiError, JsonBody, JsonObject, Path, Query, RawBody, chain};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::api::rollouts::{begin_downloadable, operator_name};
 use crate::app::{Agents, Reader, Writer};
@@ -196,7 +196,7 @@ pub(crate) async fn verify_hosts(
     RawBody(body): RawBody,
 ) -> Result<Json<VerifyHostsResponse>, ApiError> {
     let begin = Instant::now();
-    let question: VerifyHostsRequest =
+    let JsonObject(question): JsonObject<VerifyHostsRequest> =
         serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
     if question.hosts.is_empty() {
         return Err(ApiError::invalid("no hosts were given, so there is nothing to verify"));
