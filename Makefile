@@ -20,7 +20,11 @@ ARGS ?=
 export MUSTER_SIM_COMMIT := $(or $(MUSTER_SIM_COMMIT),$(shell git rev-parse --verify --quiet HEAD 2>/dev/null))
 
 comma := ,
-step = @printf '\n== %s\n' '$(1)'
+# Announces a step. The times of the steps are printed at the end.
+STEPS := $(TARGET_DIR)/steps
+$(shell rm -f $(STEPS))
+step = @mkdir -p $(TARGET_DIR) && printf '%s %s\n' "$$(date +%s)" '$(1)' >>$(STEPS) && printf '\n== %s\n' '$(1)'
+passed = @scripts/step-times <$(STEPS) && printf '\n== all passed\n'
 
 .PHONY: help
 help: ## list the targets
@@ -65,7 +69,7 @@ test: setup lint build simulate mutants ## lints and all tests, with real Puppet
 	cargo nextest run --locked --workspace $(ARGS)
 	$(call step,tests: examples in the documentation)
 	cargo test --locked --workspace --doc --quiet
-	$(call step,all passed)
+	$(passed)
 
 # Builds the whole workspace, as for the tests, so that nothing is compiled twice.
 .PHONY: simulate
@@ -99,6 +103,15 @@ fuzz: ## fuzz the loader of designs for a minute (FUZZ_SECONDS=…)
 	$(call step,fuzz: $(FUZZ_SECONDS) seconds)
 	@scripts/fuzz $(FUZZ_SECONDS) $(ARGS)
 
+.PHONY: fuzz-api
+fuzz-api: ## send generated requests to every operation of a server for a minute (FUZZ_SECONDS=…, ARGS='--seed 7')
+	$(call step,set-up)
+	@scripts/setup fuzz-api
+	$(call step,build)
+	cargo build --locked $(SHARED_BINARIES)
+	$(call step,fuzz the API: $(FUZZ_SECONDS) seconds)
+	@scripts/fuzz-api $(FUZZ_SECONDS) $(ARGS)
+
 # Builds the simulator once more; all dependencies are reused.
 .PHONY: mutants
 mutants: build ## switch each guard off: a test must catch each mutant (ARGS=--update: search for new seeds)
@@ -109,7 +122,7 @@ mutants: build ## switch each guard off: a test must catch each mutant (ARGS=--u
 check: setup lint ## before each commit: lints and the tests that start no fleet
 	$(call step,tests: all but end-to-end)
 	cargo nextest run --locked --workspace --profile fast $(ARGS)
-	$(call step,all passed)
+	$(passed)
 
 .PHONY: lint
 lint: setup
