@@ -14,12 +14,15 @@ use clap::{Parser, ValueEnum};
     after_help = "\
 Exit codes:
 0   all benchmarks have run, whatever the numbers are
-1   a benchmark could not run
+1   a benchmark could not run, or a file could not be read or written
 
 Examples:
   muster-bench
   muster-bench verify-hosts reports
-  muster-bench --quick -o json"
+  muster-bench --quick -o json
+  muster-bench -o json >kept.json
+  muster-bench --compare kept.json
+  muster-bench --from now.json --compare kept.json --charts charts"
 )]
 pub(crate) struct BenchArgs {
     /// Benchmarks to run [default: all]
@@ -30,6 +33,15 @@ pub(crate) struct BenchArgs {
     /// Shorter, with fewer repetitions: checks that the benchmarks work; the numbers are less precise
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Print the change of each row since a kept run: the JSON of `-o json`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compare: Option<PathBuf>,
+    /// Write charts as SVG files: growth, and with --compare before and after
+    #[arg(long, value_name = "DIR")]
+    pub(crate) charts: Option<PathBuf>,
+    /// Use the run in this file and measure nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "quick", "dir", "programs"])]
+    pub(crate) from: Option<PathBuf>,
     /// Work directory, on the disk to be measured [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -5,6 +5,9 @@
 //!     │ uses
 //!     ▼
 //!  parts/*     a server, agents, a project of any size, a counting proxy, a raw HTTP client, readings of /proc
+//!     │ rows
+//!     ▼
+//!  report, compare, charts/*  the table or JSON of a run, its changes since a kept run, and SVG
 //! ```
 //!
 //! The programs are `muster` and `muster-agent` as they were built beside this one; they run on loopback, in a
@@ -16,6 +19,8 @@
 
 mod args;
 mod bench;
+mod charts;
+mod compare;
 mod measures;
 mod parts;
 mod report;
@@ -30,6 +35,7 @@ use tokio::task::JoinSet;
 
 use crate::args::BenchArgs;
 use crate::bench::Bench;
+use crate::compare::Comparison;
 use crate::parts::process;
 use crate::report::BenchReport;
 
@@ -49,17 +55,33 @@ fn main() -> ExitCode {
 }
 
 fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    // Before anything is measured, because that takes minutes.
+    let kept = args.compare.as_deref().map(BenchReport::read).transpose()?;
+    let report = match &args.from {
+        Some(path) => BenchReport::read(path)?,
+        None => measure(&args)?,
+    };
+    let comparison = kept.as_ref().map(|kept| Comparison::new(kept, &report));
+    report.print(args.output, comparison.as_ref());
+    if let Some(dir) = &args.charts {
+        for path in charts::write(dir, &report, kept.as_ref())? {
+            report::progress(format_args!("wrote {}", path.display()));
+        }
+    }
+    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn measure(args: &BenchArgs) -> anyhow::Result<BenchReport> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
-    let bench = Bench::new(&args)?;
+    let bench = Bench::new(args)?;
     let report = runtime.block_on(async {
-        let measured = run_until_signal(&args, &bench).await;
+        let measured = run_until_signal(args, &bench).await;
         bench.end_processes().await;
         measured
     })?;
     // Remaining background tasks are not needed; the files are removed with `bench`.
     runtime.shutdown_background();
-    report.print(args.output);
-    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(report)
 }
 
 /// Runs the selected benchmarks. A signal ends them with an error.

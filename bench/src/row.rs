@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+/// A figure per node is flat if the largest fleet has at most this many times that of the smallest.
+pub(crate) const FLAT: f64 = 1.15;
 
 /// Unit of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
     Bytes,
@@ -18,7 +21,7 @@ pub(crate) enum Unit {
 }
 
 /// Target of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RowTarget {
     Under(f64),
@@ -30,60 +33,99 @@ pub(crate) enum RowTarget {
     Shown,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TargetVerdict {
     Met,
     Missed,
     /// There is no target.
     Shown,
+    NotMeasured,
+}
+
+/// A point of a growth chart: one figure of fleets of several sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GrowthPoint {
+    /// The figure: equal for all sizes.
+    pub(crate) figure: String,
+    pub(crate) nodes: u32,
 }
 
 /// A measured number.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BenchRow {
     pub(crate) measure: String,
     pub(crate) target: RowTarget,
     pub(crate) unit: Unit,
-    pub(crate) value: f64,
+    /// None if it could not be measured. The detail has the reason.
+    pub(crate) value: Option<f64>,
     /// Additional information: spread, number of repetitions.
     pub(crate) detail: String,
     pub(crate) verdict: TargetVerdict,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) growth: Option<GrowthPoint>,
 }
 
 impl BenchRow {
     pub(crate) fn new(measure: impl Into<String>, unit: Unit, value: f64) -> Self {
-        let (target, verdict) = (RowTarget::Shown, TargetVerdict::Shown);
-        Self { measure: measure.into(), target, unit, value, detail: String::new(), verdict }
+        // A number that is not finite has no form in JSON.
+        let value = value.is_finite().then_some(value);
+        let verdict = if value.is_some() { TargetVerdict::Shown } else { TargetVerdict::NotMeasured };
+        let (target, detail) = (RowTarget::Shown, String::new());
+        Self { measure: measure.into(), target, unit, value, detail, verdict, growth: None }
     }
 
-    pub(crate) fn under(mut self, limit: f64) -> Self {
-        self.target = RowTarget::Under(limit);
-        self.verdict = if self.value < limit { TargetVerdict::Met } else { TargetVerdict::Missed };
-        self
+    #[cfg(test)]
+    pub(crate) fn not_measured(measure: impl Into<String>, unit: Unit, reason: impl Into<String>) -> Self {
+        Self::new(measure, unit, f64::NAN).detail(reason)
     }
 
-    pub(crate) fn at_least(mut self, limit: f64) -> Self {
-        self.target = RowTarget::AtLeast(limit);
-        self.verdict = if self.value >= limit { TargetVerdict::Met } else { TargetVerdict::Missed };
-        self
+    pub(crate) fn under(self, limit: f64) -> Self {
+        self.with_target(RowTarget::Under(limit), |value| value < limit)
     }
 
-    pub(crate) fn at_most(mut self, limit: f64) -> Self {
-        self.target = RowTarget::AtMost(limit);
-        self.verdict = if self.value <= limit { TargetVerdict::Met } else { TargetVerdict::Missed };
-        self
+    pub(crate) fn at_least(self, limit: f64) -> Self {
+        self.with_target(RowTarget::AtLeast(limit), |value| value >= limit)
     }
 
-    pub(crate) fn zero(mut self) -> Self {
-        self.target = RowTarget::Zero;
-        self.verdict = if self.value == 0.0 { TargetVerdict::Met } else { TargetVerdict::Missed };
+    pub(crate) fn at_most(self, limit: f64) -> Self {
+        self.with_target(RowTarget::AtMost(limit), |value| value <= limit)
+    }
+
+    pub(crate) fn zero(self) -> Self {
+        self.with_target(RowTarget::Zero, |value| value == 0.0)
+    }
+
+    fn with_target(mut self, target: RowTarget, met: impl Fn(f64) -> bool) -> Self {
+        self.target = target;
+        self.verdict = match self.value {
+            None => TargetVerdict::NotMeasured,
+            Some(value) if met(value) => TargetVerdict::Met,
+            Some(_) => TargetVerdict::Missed,
+        };
         self
     }
 
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
+    }
+
+    /// The row is a point of the growth chart of a figure.
+    pub(crate) fn grows(mut self, figure: impl Into<String>, nodes: u32) -> Self {
+        self.growth = Some(GrowthPoint { figure: figure.into(), nodes });
+        self
+    }
+
+    /// The direction in which the number improves. None if it has none.
+    pub(crate) fn better(&self) -> Option<Better> {
+        match (self.target, self.unit) {
+            (RowTarget::AtLeast(_), _) => Some(Better::Higher),
+            (RowTarget::Under(_) | RowTarget::AtMost(_) | RowTarget::Zero, _) => Some(Better::Lower),
+            (RowTarget::Shown, Unit::PerSecond) => Some(Better::Higher),
+            (RowTarget::Shown, Unit::Bytes | Unit::Seconds) => Some(Better::Lower),
+            (RowTarget::Shown, Unit::Count | Unit::Ratio) => None,
+        }
     }
 
     pub(crate) fn target_text(&self) -> String {
@@ -97,12 +139,10 @@ impl BenchRow {
     }
 
     pub(crate) fn value_text(&self) -> String {
-        let value = match (self.target, self.value) {
-            (RowTarget::Zero, 0.0) => "none".to_owned(),
-            (
-                RowTarget::Zero | RowTarget::Under(_) | RowTarget::AtLeast(_) | RowTarget::AtMost(_) | RowTarget::Shown,
-                value,
-            ) => self.unit.show(value),
+        let value = match self.value {
+            None => "not measured".to_owned(),
+            Some(0.0) if self.target == RowTarget::Zero => "none".to_owned(),
+            Some(value) => self.unit.show(value),
         };
         if self.detail.is_empty() { value } else { format!("{value} ({})", self.detail) }
     }
@@ -111,9 +151,15 @@ impl BenchRow {
         match self.verdict {
             TargetVerdict::Met => "met",
             TargetVerdict::Missed => "MISSED",
-            TargetVerdict::Shown => "",
+            TargetVerdict::Shown | TargetVerdict::NotMeasured => "",
         }
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    Higher,
+    Lower,
 }
 
 /// A number of bytes as the value of a row.
@@ -134,7 +180,8 @@ impl Unit {
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Seconds if value >= 1.0 => format!("{} s", digits(value)),
             Unit::Seconds if value >= 0.001 => format!("{} ms", digits(value * 1e3)),
-            Unit::Seconds => format!("{} µs", digits(value * 1e6)),
+            Unit::Seconds if value >= 1e-6 => format!("{} µs", digits(value * 1e6)),
+            Unit::Seconds => format!("{} ns", digits(value * 1e9)),
             Unit::PerSecond => format!("{}/s", digits(value)),
             Unit::Count => digits(value),
             Unit::Ratio => format!("{value:.3}"),
@@ -210,6 +257,7 @@ mod tests {
             (Unit::Seconds, 1.5, "1.50 s"),
             (Unit::Seconds, 0.0123, "12.3 ms"),
             (Unit::Seconds, 0.000_42, "420 µs"),
+            (Unit::Seconds, 0.000_000_042, "42 ns"),
             (Unit::PerSecond, 12345.6, "12,346/s"),
             (Unit::Count, 7.0, "7"),
             (Unit::Ratio, 0.0271, "0.027"),
@@ -230,6 +278,15 @@ mod tests {
         assert_eq!(count(3.0).target_text(), "at most 10");
         assert_eq!(BenchRow::new("m", Unit::Count, 0.0).zero().verdict, TargetVerdict::Met);
         assert_eq!(BenchRow::new("m", Unit::Count, 1.0).zero().verdict_text(), "MISSED");
+    }
+
+    #[test]
+    fn number_that_is_not_finite_was_not_measured() {
+        let row = BenchRow::not_measured("m", Unit::Seconds, "too few files").under(1.0);
+        assert_eq!((row.value, row.verdict), (None, TargetVerdict::NotMeasured));
+        assert_eq!((row.value_text().as_str(), row.verdict_text()), ("not measured (too few files)", ""));
+        let kept: BenchRow = serde_json::from_str(&serde_json::to_string(&row).unwrap()).unwrap();
+        assert_eq!(kept, row);
     }
 
     #[test]

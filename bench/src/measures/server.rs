@@ -46,7 +46,8 @@ pub(crate) async fn measure_server(bench: &Bench) -> anyhow::Result<Vec<BenchRow
         rows.extend([
             BenchRow::new(format!("server with {nodes} nodes: resident"), Unit::Bytes, rss)
                 .detail(format!("{} right after taking their reports", Unit::Bytes.show(bytes(busy.rss)))),
-            BenchRow::new(format!("server with {nodes} nodes: per node"), Unit::Bytes, each),
+            BenchRow::new(format!("server with {nodes} nodes: per node"), Unit::Bytes, each)
+                .grows("server on the embedded store: memory per node", nodes),
             BenchRow::new(format!("server with {nodes} nodes: start to ready"), Unit::Seconds, starts.median())
                 .detail(starts.spread()),
             BenchRow::new(

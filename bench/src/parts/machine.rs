@@ -7,11 +7,11 @@ use std::{fmt, fs};
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::row::Unit;
+use crate::row::{self, Unit};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MachineInfo {
     processors: usize,
     model: String,
@@ -41,6 +41,51 @@ impl MachineInfo {
             file_system: file_system(&mounts, dir),
         })
     }
+
+    /// Differences from the machine of an earlier run. Any of them makes numbers incomparable.
+    pub(crate) fn differences(&self, before: &Self) -> Vec<String> {
+        // A kernel reserves a little more or less of the same memory.
+        const MEMORY_TOLERANCE: u64 = 50;
+        let memory = |bytes: u64| Unit::Bytes.show(row::bytes(bytes));
+        let facts = [
+            ("processors", before.processors.to_string(), self.processors.to_string()),
+            ("processor", before.model.clone(), self.model.clone()),
+            ("file system", before.file_system.clone(), self.file_system.clone()),
+        ];
+        let mut differences: Vec<String> = facts
+            .into_iter()
+            .filter(|(_, before, now)| before != now)
+            .map(|(what, before, now)| format!("{what}: {before} before, {now} now"))
+            .collect();
+        if self.memory_bytes.abs_diff(before.memory_bytes) > before.memory_bytes / MEMORY_TOLERANCE {
+            differences.push(format!(
+                "memory: {} before, {} now",
+                memory(before.memory_bytes),
+                memory(self.memory_bytes)
+            ));
+        }
+        differences
+    }
+
+    pub(crate) fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    pub(crate) fn processors(&self) -> usize {
+        self.processors
+    }
+
+    /// A machine for tests.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self {
+            processors: 2,
+            model: "Example CPU".to_owned(),
+            memory_bytes: 8 << 30,
+            kernel: "6.18".to_owned(),
+            file_system: "ext4".to_owned(),
+        }
+    }
 }
 
 /// The type of the file system that a path is on: that of the longest mount point that it begins with.
@@ -58,8 +103,7 @@ fn file_system(mounts: &str, dir: &Path) -> String {
 impl fmt::Display for MachineInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { processors, model, memory_bytes, kernel, file_system } = self;
-        #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]
-        let memory = Unit::Bytes.show(*memory_bytes as f64);
+        let memory = Unit::Bytes.show(row::bytes(*memory_bytes));
         write!(f, "{processors} processors ({model}), {memory} of memory, Linux {kernel}, files on {file_system}")?;
         if file_system == "tmpfs" {
             f.write_str(", where an fsync costs nothing: use --dir for a disk")?;
@@ -94,6 +138,19 @@ pub(crate) fn timestamp() -> anyhow::Result<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn differences_of_machines_are_listed() {
+        let before = MachineInfo::example();
+        let kernel =
+            MachineInfo { kernel: "6.19".to_owned(), memory_bytes: before.memory_bytes + 4096, ..before.clone() };
+        assert_eq!(kernel.differences(&before), Vec::<String>::new());
+        let other = MachineInfo { processors: 4, memory_bytes: 16 << 30, ..before.clone() };
+        assert_eq!(
+            other.differences(&before),
+            ["processors: 2 before, 4 now", "memory: 8,192 MiB before, 16,384 MiB now"]
+        );
+    }
 
     #[test]
     fn nearest_mount_point_is_used() {

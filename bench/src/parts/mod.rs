@@ -12,5 +12,6 @@ pub(crate) mod process;
 pub(crate) mod project;
 pub(crate) mod proxy;
 pub(crate) mod reports;
+pub(crate) mod run_facts;
 pub(crate) mod server;
 pub(crate) mod site;
