@@ -14,7 +14,7 @@ use muster_core::txn::Revision;
 use muster_rollout::plan::{Request, plan};
 use muster_rollout::predict;
 use muster_rollout::start::{StartOptions, start};
-use muster_rollout::step::{IndexedPlan, Step, step};
+use muster_rollout::step::{IndexedPlan, KeptSurvey, Step, step};
 use muster_rollout::testing::{FakeFleet, RunEnd, after, request};
 use muster_sim::simulation::fleet::Design;
 use muster_sim::simulation::undisturbed::{TimedRollout, roll_out};
@@ -109,6 +109,7 @@ fn wanted(nodes: u32) -> Request {
 struct Rollout {
     world: FakeFleet,
     plan: IndexedPlan,
+    survey: KeptSurvey,
     started: Timestamp,
     /// Nodes in progress, by the time of their report.
     in_progress: BTreeMap<Timestamp, Vec<NodeName>>,
@@ -122,7 +123,8 @@ impl Rollout {
         let txn = world.with_input(|input| start(input, &plan, "digest", starting))?.txn.context("it is a new one")?;
         world.commit(&txn).map_err(|guard| anyhow::anyhow!("the rollout cannot start: {guard:?}"))?;
         let started = world.now;
-        Ok(Self { world, plan: IndexedPlan::new(plan), started, in_progress: BTreeMap::new(), steps: Vec::new() })
+        let (plan, survey) = (IndexedPlan::new(plan), KeptSurvey::default());
+        Ok(Self { world, plan, survey, started, in_progress: BTreeMap::new(), steps: Vec::new() })
     }
 
     fn record(&self) -> anyhow::Result<(RolloutRecord, Revision)> {
@@ -133,7 +135,8 @@ impl Rollout {
     fn step(&mut self) -> anyhow::Result<(Step, Revision)> {
         let (record, at) = self.record()?;
         let begin = Instant::now();
-        let step = self.world.with_input(|input| step(&self.plan, &record, input));
+        let Self { world, plan, survey, .. } = self;
+        let step = world.with_input(|input| step(survey, plan, &record, input));
         self.steps.push(begin.elapsed());
         Ok((step, at))
     }

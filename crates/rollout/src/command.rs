@@ -331,7 +331,7 @@ fn waits_for_promotion(record: &RolloutRecord) -> Result<(), String> {
 fn retry(
     record: &mut RolloutRecord,
     which: &RetryTarget,
-    survey: &Survey<'_>,
+    survey: &Survey,
     input: &DecisionInput<'_>,
 ) -> Result<(), CommandRefused> {
     let mut again = BTreeSet::new();
@@ -350,7 +350,7 @@ fn retry(
         }
         RetryTarget::AllFailed => {
             let failed = survey.facts.iter().filter(|fact| fact.failed_how().is_some());
-            again.extend(failed.map(|fact| fact.name.clone()));
+            again.extend(failed.filter_map(|fact| survey.name(fact)).cloned());
             if again.is_empty() && record.operator.retry.is_empty() && record.operator.retry_before.is_none() {
                 return Err(CommandRefused::NoFailedNode { id: record.id });
             }
@@ -376,7 +376,7 @@ fn retry(
 }
 
 /// Checks that a node may be retried: it has failed. The error is its state.
-fn retryable(fact: &NodeFacts<'_>) -> Result<(), &'static str> {
+fn retryable(fact: &NodeFacts) -> Result<(), &'static str> {
     match fact.health {
         Health::Failed { .. } => Ok(()),
         // A retry is pending already.

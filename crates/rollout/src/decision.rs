@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
+use muster_core::fleet::changes::{ChangePosition, ChangedNodes};
 use muster_core::names::NodeName;
 use muster_core::node::liveness::Link;
 use muster_core::txn::Revision;
@@ -18,6 +19,8 @@ const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(2);
 pub struct DecisionInput<'a> {
     pub fleet: &'a Fleet,
     pub link: &'a dyn Fn(&NodeName) -> Link,
+    /// Nodes whose connection has changed since a position. Changes that follow from keys or from the time need not be named.
+    pub link_changes: &'a dyn Fn(Option<&ChangePosition>) -> ChangedNodes,
     /// A node counts as disconnected only after its agent was away for this long, since replicas restart and networks
     /// fail for moments. It is granted nothing meanwhile.
     pub disconnect_grace: SignedDuration,
@@ -110,6 +113,7 @@ impl ObservationAge {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::fleet::changes::ChangeLog;
     use muster_core::names::EnvName;
 
     use super::*;
@@ -121,8 +125,14 @@ mod tests {
         let link = |_: &NodeName| Link::Silent { since: at(100) };
         let disconnect_grace = SignedDuration::from_secs(30);
         let web = NodeName::new("web1").unwrap();
-        let early =
-            DecisionInput { fleet: &fleet, link: &link, disconnect_grace, now: at(129), observed_for: &|_| None };
+        let early = DecisionInput {
+            fleet: &fleet,
+            link: &link,
+            link_changes: &|since| ChangeLog::default().read(since),
+            disconnect_grace,
+            now: at(129),
+            observed_for: &|_| None,
+        };
         assert!(!early.is_connected(&web));
         assert_eq!(early.disconnected_since(&web), None);
         assert_eq!(DecisionInput { now: at(130), ..early }.disconnected_since(&web), Some(at(100)));
@@ -137,6 +147,7 @@ mod tests {
         let input = DecisionInput {
             fleet: &fleet,
             link: &link,
+            link_changes: &|since| ChangeLog::default().read(since),
             disconnect_grace: SignedDuration::ZERO,
             now: at(1000),
             observed_for: &observed_for,

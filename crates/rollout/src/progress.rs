@@ -1,7 +1,7 @@
 //! Progress of a rollout, and the reasons why its nodes do not move. Computed on request, from the same survey and the
 //! same choice of nodes as a step.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use muster_core::fleet::Node;
@@ -29,20 +29,18 @@ pub fn progress(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInpu
     }
     let survey = Survey::new(plan, record, input);
     let mut budgets = BudgetTracker::new(plan, record, &survey, input);
-    let mut refused: Vec<(&NodeName, Hold)> = Vec::new();
-    budgets.choose(Some(&mut |fact, hold| refused.push((fact.name, hold))));
-    // Sorted by name, as the facts are.
-    refused.sort_by_key(|(name, _)| *name);
+    let mut refused: BTreeMap<usize, Hold> = BTreeMap::new();
+    budgets.choose(Some(&mut |fact, hold| drop(refused.insert(fact.index, hold))));
     let staged = StagedProgress { record, survey: &survey, input, refused };
 
     let waves = plan.plan().waves.iter().enumerate();
     let waves = waves.map(|(wave, planned)| {
         let orders = plan.orders_in(wave).zip(&planned.nodes);
-        let in_plan = orders.map(|(order, node)| match survey.at(order) {
+        let in_plan = orders.filter_map(|(order, node)| match survey.at(order) {
             Some(fact) => staged.node(fact),
-            None => removed(node.node.clone(), node.role.clone()),
+            None => Some(removed(node.node.clone(), node.role.clone())),
         });
-        let late = survey.late().filter(|fact| fact.wave == Some(wave)).map(|fact| staged.node(fact));
+        let late = survey.late().filter(|fact| fact.wave == Some(wave)).filter_map(|fact| staged.node(fact));
         WaveProgress { nodes: in_plan.chain(late).collect() }
     });
     Progress { waves: waves.collect(), holds: staged.holds(plan) }
@@ -112,14 +110,16 @@ fn removed(node: NodeName, role: muster_core::names::Role) -> NodeProgress {
 /// The inputs of the progress of a staged rollout.
 struct StagedProgress<'s> {
     record: &'s RolloutRecord,
-    survey: &'s Survey<'s>,
+    survey: &'s Survey,
     input: &'s DecisionInput<'s>,
-    refused: Vec<(&'s NodeName, Hold)>,
+    /// By the index of the node.
+    refused: BTreeMap<usize, Hold>,
 }
 
 impl StagedProgress<'_> {
-    fn node(&self, fact: &NodeFacts<'_>) -> NodeProgress {
-        let grant = grant_of(self.record, fact.node);
+    fn node(&self, fact: &NodeFacts) -> Option<NodeProgress> {
+        let (name, role) = (self.survey.name(fact)?, self.survey.role(fact)?);
+        let grant = self.input.fleet.get(name).and_then(|node| grant_of(self.record, node));
         let deadline = match fact.health {
             Health::Moving { deadline } => deadline,
             Health::Pending { deadline } => Some(deadline),
@@ -131,28 +131,29 @@ impl StagedProgress<'_> {
             | Health::Skipped
             | Health::Unprovisioned => None,
         };
-        NodeProgress {
-            node: fact.name.clone(),
-            role: fact.record.role.clone(),
+        Some(NodeProgress {
+            node: name.clone(),
+            role: role.clone(),
             state: self.state(fact),
             granted: grant.map(|(grant, _)| grant.granted),
             deadline,
             hold: self.hold(fact),
-        }
+        })
     }
 
-    fn state(&self, fact: &NodeFacts<'_>) -> RolloutNodeState {
+    fn state(&self, fact: &NodeFacts) -> RolloutNodeState {
         match fact.health {
             Health::Waiting | Health::Unprovisioned => RolloutNodeState::Waiting,
             Health::Moving { .. } | Health::Away { .. } => RolloutNodeState::Granted,
             Health::Pending { deadline } => {
-                let since = fact.node.state().map_or(deadline, |(_, leaf)| leaf.since);
+                let node = self.survey.name(fact).and_then(|name| self.input.fleet.get(name));
+                let since = node.and_then(Node::state).map_or(deadline, |(_, leaf)| leaf.since);
                 RolloutNodeState::Pending { since }
             }
             Health::Soaking { until } => RolloutNodeState::Soaking { until },
             Health::Healthy { .. } => RolloutNodeState::Healthy,
             Health::Failed { how, .. } => {
-                let error = fact.failure().and_then(|failure| failure.error);
+                let error = self.survey.failure(fact, self.input.fleet).and_then(|failure| failure.error);
                 RolloutNodeState::Failed { how, error, forgiven: !fact.counts_as_failed(self.survey.reviewed) }
             }
             Health::Skipped => RolloutNodeState::Skipped,
@@ -160,15 +161,13 @@ impl StagedProgress<'_> {
     }
 
     /// The reason why a node of a started wave waits.
-    fn hold(&self, fact: &NodeFacts<'_>) -> Option<Hold> {
+    fn hold(&self, fact: &NodeFacts) -> Option<Hold> {
+        let name = self.survey.name(fact)?;
         match fact.health {
-            Health::Unprovisioned => Some(Hold::Machine { node: fact.name.clone() }),
-            Health::Away { since } => Some(Hold::Silent { node: fact.name.clone(), since }),
-            Health::Waiting => {
-                let found = self.refused.binary_search_by(|(name, _)| (*name).cmp(fact.name)).ok()?;
-                self.refused.get(found).map(|(_, hold)| hold.clone())
-            }
-            Health::Moving { .. } | Health::Pending { .. } => not_due(fact.name, fact.between_calls),
+            Health::Unprovisioned => Some(Hold::Machine { node: name.clone() }),
+            Health::Away { since } => Some(Hold::Silent { node: name.clone(), since }),
+            Health::Waiting => self.refused.get(&fact.index).cloned(),
+            Health::Moving { .. } | Health::Pending { .. } => not_due(name, next_call((self.input.link)(name))),
             Health::Soaking { .. } | Health::Healthy { .. } | Health::Failed { .. } | Health::Skipped => None,
         }
     }
@@ -207,8 +206,10 @@ impl StagedProgress<'_> {
         let mut is_budget = false;
         for fact in self.survey.in_order(plan, self.record.waves.len()).filter(|fact| !fact.health.is_done()) {
             let Some(hold) = self.hold(fact) else {
-                if fact.health != Health::Waiting && named.len() < NAMED_HOLDS {
-                    let NodeProgress { node, state, deadline, .. } = self.node(fact);
+                if fact.health != Health::Waiting
+                    && named.len() < NAMED_HOLDS
+                    && let Some(NodeProgress { node, state, deadline, .. }) = self.node(fact)
+                {
                     named.push(Hold::Node { node, state, deadline });
                 }
                 continue;
@@ -247,7 +248,8 @@ impl StagedProgress<'_> {
         if is_budget {
             let failed = self.survey.facts.iter().filter(|fact| fact.failed_how().is_some() && fact.is_unavailable);
             for fact in failed.take(NAMED_HOLDS.saturating_sub(named.len())) {
-                named.push(Hold::Node { node: fact.name.clone(), state: self.state(fact), deadline: None });
+                let node = self.survey.name(fact).cloned();
+                named.extend(node.map(|node| Hold::Node { node, state: self.state(fact), deadline: None }));
             }
         }
         holds.append(&mut named);

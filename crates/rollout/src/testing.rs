@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use muster_core::fleet::changes::ChangeLog;
 use muster_core::fleet::{Fleet, KeyChange, Node};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
@@ -88,6 +89,7 @@ pub struct FakeFleet {
     /// The revision of the last write of each key.
     put_at: BTreeMap<String, Revision>,
     silent: BTreeMap<NodeName, Timestamp>,
+    link_changes: ChangeLog,
     /// Since when the deciding replica has observed the store; none if it trusts the times there.
     pub known_since: Option<Timestamp>,
 }
@@ -104,6 +106,7 @@ impl FakeFleet {
             revision: 0,
             put_at: BTreeMap::new(),
             silent: BTreeMap::new(),
+            link_changes: ChangeLog::default(),
             known_since: None,
         };
         world.put(world.keys.store_epoch(), "7");
@@ -143,6 +146,7 @@ impl FakeFleet {
         read(&DecisionInput {
             fleet: &self.fleet,
             link: &link,
+            link_changes: &|since| self.link_changes.read(since),
             disconnect_grace: DISCONNECT_GRACE,
             now: self.now,
             observed_for: &observed_for,
@@ -215,6 +219,7 @@ impl FakeFleet {
     /// The agent disconnected this long ago.
     pub fn silent(&mut self, name: &str, ago: SignedDuration) {
         self.silent.insert(node(name), self.now - ago);
+        self.link_changes.record(node(name), self.silent.len());
     }
 
     /// Cron starts the agent at this interval. Its last call has just ended.
@@ -227,6 +232,7 @@ impl FakeFleet {
 
     pub fn connected(&mut self, name: &str) {
         self.silent.remove(&node(name));
+        self.link_changes.record(node(name), self.silent.len());
     }
 
     pub fn pause(&mut self, name: &str) {

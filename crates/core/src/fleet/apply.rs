@@ -49,6 +49,7 @@ impl Fleet {
             let after = self.nodes.get(&node).and_then(Node::active).cloned();
             self.move_active(&node, before, after, &mut effects);
         }
+        effects.nodes.iter().for_each(|name| self.changes.record(name.clone(), self.nodes.len()));
         // Only changed nodes can have become empty. Checking all nodes would make building a fleet quadratic.
         for name in &effects.nodes {
             if self.nodes.get(name).is_some_and(|node| *node == Node::default()) {
@@ -135,6 +136,7 @@ impl Fleet {
             Key::Certificate { node } => self.change_certificate(change, &node, effects)?,
             Key::Replica { replica } => {
                 effects.servers = true;
+                self.changes.record_all();
                 set_entry(&mut self.servers.replicas, replica, at(change, read(change)?));
             }
             Key::Controller { name } => {

@@ -5,10 +5,12 @@
 //! whatever order they are applied.
 //!
 //! - `apply`: one method for each kind of key.
+//! - `changes`: the nodes that changed last.
 //! - `desired`: versions that the environment and its nodes should run.
 //! - `lookups`: values that nodes can look up.
 
 mod apply;
+pub mod changes;
 mod desired;
 mod lookups;
 
@@ -39,6 +41,8 @@ use crate::report::record::{ActiveRole, ObservedRecord, RunHistory, StatusLeaf};
 use crate::rollout::RolloutId;
 use crate::rollout::record::{ActiveRollout, DesiredRecord, RolloutRecord};
 use crate::txn::{Generation, Revision};
+
+use changes::ChangeLog;
 
 pub use desired::DesiredVersion;
 
@@ -81,6 +85,7 @@ pub struct Fleet {
     servers: Servers,
     /// Keys whose value cannot be read, with the error.
     unreadable: BTreeMap<String, String>,
+    changes: ChangeLog,
 }
 
 /// Begin and end of the environment.
@@ -309,7 +314,14 @@ impl Fleet {
             index: NodeIndex::default(),
             servers: Servers::default(),
             unreadable: BTreeMap::new(),
+            changes: ChangeLog::default(),
         }
+    }
+
+    /// The nodes that changed last. A change of the live servers counts as one of every node, since it may change the
+    /// connection of any.
+    pub fn changes(&self) -> &ChangeLog {
+        &self.changes
     }
 
     pub fn epoch(&self) -> u64 {

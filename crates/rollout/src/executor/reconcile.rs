@@ -1,7 +1,7 @@
 //! Reconciles the rollout of one environment: [`step`] decides, and this orders the IO and the writes that follow.
 //!
-//! The only state that is kept between two reconciliations is the verdict of a gate. A replica that takes over reads the
-//! same keys and decides the same. Whether a write was committed, refused or has an unknown outcome, the next reconciliation
+//! The only state that is kept between two reconciliations is the verdict of a gate, and the survey of the last step, which
+//! saves time and decides nothing. A replica that takes over reads the same keys and decides the same. Whether a write was committed, refused or has an unknown outcome, the next reconciliation
 //! reads the result from the store.
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,7 +21,7 @@ use crate::health::later;
 use crate::progress::final_progress;
 use crate::record_limit;
 use crate::start::{StartOptions, roll_back};
-use crate::step::{IndexedPlan, RolloutChange, gate_verdict_change, pause_change, step};
+use crate::step::{IndexedPlan, KeptSurvey, RolloutChange, gate_verdict_change, pause_change, step};
 
 /// Steps in one reconciliation, before other environments have their turn. A wave of 5,000 nodes that may all move takes 84.
 const MAX_STEPS: usize = 100;
@@ -49,6 +49,7 @@ pub enum ReconcileResult {
 #[derive(Clone, Debug, Default)]
 pub struct Executor {
     gate: GateState,
+    survey: KeptSurvey,
     steps: usize,
     freshness: Freshness,
     outcome: OutcomeState,
@@ -106,7 +107,8 @@ impl Executor {
     pub fn next(&mut self, input: &DecisionInput<'_>, io: IoResult) -> Action {
         let action = match (std::mem::take(&mut self.waits_for), io) {
             (_, IoResult::Start) => {
-                *self = Self { gate: std::mem::take(&mut self.gate), ..Self::default() };
+                let (gate, survey) = (std::mem::take(&mut self.gate), std::mem::take(&mut self.survey));
+                *self = Self { gate, survey, ..Self::default() };
                 self.step(input)
             }
             (ReconcileIo::PlanOfEnded { digest }, IoResult::Plan(plan)) => {
@@ -133,8 +135,14 @@ impl Executor {
         };
         if let NextAction::Done(ReconcileResult::Idle) = action {
             self.gate = GateState::default();
+            self.survey.clear();
         }
         action
+    }
+
+    /// An executor that checks its survey in each step; see [`KeptSurvey::checked`].
+    pub fn checked() -> Self {
+        Self { survey: KeptSurvey::checked(), ..Self::default() }
     }
 
     /// The gate whose checks the host should be running now.
@@ -221,7 +229,7 @@ impl Executor {
         let running =
             DecisionBasis::running(input.fleet).filter(|(now, record)| now.id == basis.id && record.plan == digest);
         let Some((basis, record)) = running else { return self.step(input) };
-        let decided = step(plan, record, input);
+        let decided = step(&mut self.survey, plan, record, input);
         let request = decided.checks.and_then(|wave| GateRequest::new(plan, record, wave));
         let verdict = self.gate.update(request);
         if let Some(why) = decided.roll_back {

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::{DEFAULT_NODE_TIME, minimum_duration};
 use crate::plan::{Request, plan};
 use crate::start::{StartOptions, start};
-use crate::step::{IndexedPlan, Step, step};
+use crate::step::{IndexedPlan, KeptSurvey, Step, step};
 use crate::testing::{FakeFleet, RunEnd, after, node, request, role};
 
 const NODE: SignedDuration = SignedDuration::from_secs(10);
@@ -152,11 +152,11 @@ fn carried_out(world: &mut FakeFleet, plan: &RolloutPlan) -> SignedDuration {
     let starting = StartOptions { request: "r".into(), by: "ann".into(), supersede: false };
     let started = world.with_input(|input| start(input, plan, "sha256:plan", starting)).unwrap();
     world.commit(&started.txn.unwrap()).unwrap();
-    let (indexed, began) = (IndexedPlan::new(plan.clone()), world.now);
+    let (indexed, began, mut survey) = (IndexedPlan::new(plan.clone()), world.now, KeptSurvey::checked());
     let mut answers: BTreeMap<Timestamp, Vec<NodeName>> = BTreeMap::new();
     loop {
         let (record, at) = world.fleet.active_rollout_record().map(|(record, at)| (record.clone(), at)).unwrap();
-        let Step { change, recheck, .. } = world.with_input(|input| step(&indexed, &record, input));
+        let Step { change, recheck, .. } = world.with_input(|input| step(&mut survey, &indexed, &record, input));
         if let Some(change) = change {
             world.commit(&change.txn(&world.fleet, at).unwrap()).unwrap();
             for grant in change.grants {

@@ -1,14 +1,13 @@
 //! Types for the state of each node that a step decides on, and counts by role, failure domain and wave.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use jiff::Timestamp;
-use muster_core::fleet::{Fleet, Node};
+use jiff::{SignedDuration, Timestamp};
+use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Role};
-use muster_core::node::agent::CallInterval;
-use muster_core::node::pause::{PauseRecord, PauseScope};
-use muster_core::node::record::NodeRecord;
+use muster_core::node::pause::PauseScope;
 use muster_core::rollout::record::{FailureCutoff, FailureKind};
 use muster_core::txn::Revision;
 
@@ -16,12 +15,13 @@ use crate::health::Health;
 
 use super::indexed_plan::PriorCondition;
 
-/// Facts of one node of the design.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NodeFacts<'a> {
-    pub name: &'a NodeName,
-    pub node: &'a Node,
-    pub record: &'a NodeRecord,
+/// Facts of one node of the design. They hold until a key of the node or its connection changes, and until `recheck`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeFacts {
+    /// Its index in the survey, and in the order of the names.
+    pub index: usize,
+    /// Revision of its record in the design.
+    pub record_at: Option<Revision>,
     /// The wave that moves it. None: the target is its desired version already, without a grant of this rollout.
     pub wave: Option<usize>,
     /// Its state before the rollout, for which some of its failures do not count.
@@ -32,8 +32,6 @@ pub(crate) struct NodeFacts<'a> {
     /// Its failure domain.
     pub failure_domain: usize,
     pub silent: Option<Timestamp>,
-    /// Its agent is started by cron, and is not connected: its interval, and the time of its next call.
-    pub between_calls: Option<(CallInterval, Timestamp)>,
     pub health: Health,
     /// It is still being provisioned, and no rollout has granted it anything.
     pub is_new: bool,
@@ -42,22 +40,31 @@ pub(crate) struct NodeFacts<'a> {
     /// It is down and counted as such: granting it uses no further budget. A node whose slot was released is not
     /// counted, and needs a slot.
     pub already_counted: bool,
+    pub is_cordoned: bool,
+    /// It was granted, is paused and has missed its deadline.
+    pub is_paused_past_deadline: bool,
     /// The revision of this rollout's grant.
     pub grant_at: Option<Revision>,
+    /// The revision since which it is healthy.
+    pub healthy_at: Option<Revision>,
+    /// The time that it may need until its agent, which cron starts, calls.
+    pub call_allowance: SignedDuration,
     /// It failed because its agent is disconnected, and an operator has retried it. It is granted again when the agent
     /// is back.
     pub is_retried: bool,
+    /// The next time at which its health changes by itself.
+    pub recheck: Option<Timestamp>,
 }
 
 /// Nodes of a role or label value that has a budget.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub nodes: usize,
     pub unavailable: usize,
 }
 
 /// Nodes of a failure domain.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FailureDomainTally {
     pub nodes: usize,
     pub silent: usize,
@@ -71,7 +78,7 @@ impl FailureDomainTally {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaveTally {
     /// Nodes that the wave waits for.
     pub undone: usize,
@@ -82,13 +89,15 @@ pub(crate) struct WaveTally {
     pub healthy: usize,
     /// The time when the last of them became healthy.
     pub last_healthy: Option<Timestamp>,
+    /// The last revision since which one of them is healthy.
+    pub healthy_at: Option<Revision>,
     /// The time when this replica observed that, if the times in the store are not trusted.
     pub last_observed: Option<Timestamp>,
     /// Failures that count against the limits.
     pub failures: usize,
 }
 
-impl NodeFacts<'_> {
+impl NodeFacts {
     pub(crate) fn failed_how(&self) -> Option<FailureKind> {
         match self.health {
             Health::Failed { how, .. } => Some(how),
@@ -121,13 +130,13 @@ impl NodeFacts<'_> {
 }
 
 /// The pauses in effect. Usually there are none, and nothing is compared.
-#[derive(Clone, Debug)]
-pub(crate) struct Pauses<'a>(Vec<(&'a PauseScope, &'a PauseRecord)>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pauses(Vec<(PauseScope, Option<Timestamp>)>);
 
-impl<'a> Pauses<'a> {
-    pub(crate) fn in_effect(fleet: &'a Fleet, now: Timestamp) -> Self {
+impl Pauses {
+    pub(crate) fn in_effect(fleet: &Fleet, now: Timestamp) -> Self {
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
-        Self(lasting.map(|(scope, (pause, _))| (scope, pause)).collect())
+        Self(lasting.map(|(scope, (pause, _))| (scope.clone(), pause.until)).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -140,38 +149,47 @@ impl<'a> Pauses<'a> {
 
     /// The time when the first of them expires.
     pub(crate) fn first_end(&self) -> Option<Timestamp> {
-        self.0.iter().filter_map(|(_, pause)| pause.until).min()
+        self.0.iter().filter_map(|(_, until)| *until).min()
     }
 }
 
 /// Numbers the names of roles and domains: few names, shared by many nodes.
-#[derive(Debug)]
-pub(crate) struct NameIndex<'a, T> {
-    numbers: HashMap<&'a str, usize, BuildHasherDefault<Fnv>>,
-    pub all: Vec<(&'a str, T)>,
+#[derive(Clone, Debug)]
+pub(crate) struct NameIndex<K, T> {
+    numbers: HashMap<K, usize, BuildHasherDefault<Fnv>>,
+    pub all: Vec<(K, T)>,
     /// Nodes are visited by name, and most have the same role as the previous one.
     last: usize,
 }
 
-impl<'a, T: Default> NameIndex<'a, T> {
+impl<K: Clone + Eq + Hash + Borrow<str>, T: Default> NameIndex<K, T> {
     pub(crate) fn new() -> Self {
         Self { numbers: HashMap::default(), all: Vec::new(), last: 0 }
     }
 
-    pub(crate) fn number(&mut self, name: &'a str) -> usize {
-        if self.all.get(self.last).is_some_and(|(known, _)| *known == name) {
+    pub(crate) fn number(&mut self, name: &str, make: impl FnOnce() -> K) -> usize {
+        if self.all.get(self.last).is_some_and(|(known, _)| known.borrow() == name) {
             return self.last;
         }
-        let next = self.all.len();
-        self.last = *self.numbers.entry(name).or_insert(next);
-        if self.last == next {
-            self.all.push((name, T::default()));
-        }
+        self.last = match self.numbers.get(name) {
+            Some(known) => *known,
+            None => {
+                let (next, name) = (self.all.len(), make());
+                self.numbers.insert(name.clone(), next);
+                self.all.push((name, T::default()));
+                next
+            }
+        };
         self.last
     }
 
     pub(crate) fn at(&mut self, number: usize) -> Option<&mut T> {
         self.all.get_mut(number).map(|(_, tally)| tally)
+    }
+
+    /// Sets all tallies to zero.
+    pub(crate) fn clear_tallies(&mut self) {
+        self.all.iter_mut().for_each(|(_, tally)| *tally = T::default());
     }
 }
 
@@ -204,12 +222,12 @@ mod tests {
 
     #[test]
     fn same_name_has_the_same_number() {
-        let mut index: NameIndex<'_, usize> = NameIndex::new();
-        let numbers = ["a", "b", "a", "", "b", "b"].map(|name| index.number(name));
+        let mut index: NameIndex<String, usize> = NameIndex::new();
+        let numbers = ["a", "b", "a", "", "b", "b"].map(|name| index.number(name, || name.to_owned()));
         assert_eq!(numbers, [0, 1, 0, 2, 1, 1]);
         for number in numbers {
             *index.at(number).unwrap() += 1;
         }
-        assert_eq!(index.all, [("a", 2), ("b", 3), ("", 1)]);
+        assert_eq!(index.all, [("a", 2), ("b", 3), ("", 1)].map(|(name, count)| (name.to_owned(), count)));
     }
 }

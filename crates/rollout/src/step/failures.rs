@@ -1,5 +1,6 @@
 //! Failure limits of a rollout: when it stops because of failed nodes.
 
+use muster_core::fleet::Fleet;
 use muster_core::report::ResourceError;
 use muster_core::report::record::LastRun;
 use muster_core::report::shorten::shorten;
@@ -8,12 +9,18 @@ use muster_core::rollout::record::{FailedNode, FailureKind, NAMED_FAILURES, Paus
 
 use crate::command::MAX_TEXT;
 
+use super::at_once::first_error_of;
 use super::{IndexedPlan, NodeFacts, Survey};
 
 /// The first failure limit that is exceeded: more nodes have failed than it allows.
 ///
 /// Waves that have passed are checked too: a canary that fails after an hour counts as much as one that fails at once.
-pub(crate) fn exceeded(plan: &IndexedPlan, record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
+pub(crate) fn exceeded(
+    plan: &IndexedPlan,
+    record: &RolloutRecord,
+    survey: &Survey,
+    fleet: &Fleet,
+) -> Option<PauseReason> {
     if survey.failures == 0 {
         return None;
     }
@@ -28,11 +35,17 @@ pub(crate) fn exceeded(plan: &IndexedPlan, record: &RolloutRecord, survey: &Surv
         };
         if failed > limit.count_of(all) {
             let of_it = survey.failed().filter(|fact| fact.wave == Some(wave));
-            return Some(halt(threshold, failed, limit.count_of(all), of_it));
+            return Some(halt(
+                threshold,
+                failed,
+                limit.count_of(all),
+                of_it.filter_map(|fact| survey.failure(fact, fleet)),
+            ));
         }
     }
     let limit = limits.total.count_of(all);
-    (survey.failures > limit).then(|| halt(Threshold::Total, survey.failures, limit, survey.failed()))
+    let failed = || survey.failed().filter_map(|fact| survey.failure(fact, fleet));
+    (survey.failures > limit).then(|| halt(Threshold::Total, survey.failures, limit, failed()))
 }
 
 /// True if a rollout must not complete although it waits for no node.
@@ -40,7 +53,7 @@ pub(crate) fn exceeded(plan: &IndexedPlan, record: &RolloutRecord, survey: &Surv
 /// In a rollback no failed node stops the others, but such a node still runs the version that was to be removed. A
 /// forward rollout has not arrived if a node failed and none is healthy, whatever the limits allow. If there was no
 /// node to fail (all were skipped, or have no machine yet), it completes: nodes that join later start with the target.
-pub(crate) fn blocks_completion(record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
+pub(crate) fn blocks_completion(record: &RolloutRecord, survey: &Survey, fleet: &Fleet) -> Option<PauseReason> {
     let failed = survey.unreviewed_failures().count();
     if failed == 0 {
         return None;
@@ -50,27 +63,22 @@ pub(crate) fn blocks_completion(record: &RolloutRecord, survey: &Survey<'_>) -> 
         None if survey.healthy == 0 => Threshold::AllNodes,
         None => return None,
     };
-    Some(halt(threshold, failed, 0, survey.unreviewed_failures()))
+    let failures = survey.unreviewed_failures().filter_map(|fact| survey.failure(fact, fleet));
+    Some(halt(threshold, failed, 0, failures))
 }
 
-fn halt<'s>(
-    threshold: Threshold,
-    failed: usize,
-    tolerated: usize,
-    nodes: impl Iterator<Item = &'s NodeFacts<'s>>,
-) -> PauseReason {
+fn halt(threshold: Threshold, failed: usize, tolerated: usize, nodes: impl Iterator<Item = FailedNode>) -> PauseReason {
     let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
-    let nodes = nodes.take(NAMED_FAILURES).filter_map(NodeFacts::failure).collect();
+    let nodes = nodes.take(NAMED_FAILURES).collect();
     PauseReason::Failures { threshold, failed: count(failed), tolerated: count(tolerated), nodes }
 }
 
-impl NodeFacts<'_> {
-    /// The failure of the node, with its first error.
-    pub(crate) fn failure(&self) -> Option<FailedNode> {
-        let how = self.failed_how()?;
-        let last = self.node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-        let error = last.and_then(|last| first_error(last, how));
-        Some(FailedNode { node: self.name.clone(), how, error })
+impl Survey {
+    /// The failure of a node, with its first error.
+    pub(crate) fn failure(&self, fact: &NodeFacts, fleet: &Fleet) -> Option<FailedNode> {
+        let (node, how) = (self.name(fact)?.clone(), fact.failed_how()?);
+        let error = fleet.get(&node).and_then(|node| first_error_of(node, how));
+        Some(FailedNode { node, how, error })
     }
 }
 

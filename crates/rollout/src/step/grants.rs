@@ -1,6 +1,5 @@
 //! Chooses the nodes that may be granted now, within budgets, ramp and brake.
 
-use muster_core::names::Role;
 use muster_core::rollout::plan::PlannedWave;
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{DesiredRecord, RolloutRecord};
@@ -12,13 +11,13 @@ use super::{Grant, MAX_GRANTS};
 use super::{IndexedPlan, NodeFacts, Survey};
 
 /// Receives the reason why a node may not move now.
-pub(crate) type OnRefused<'f, 's> = &'f mut dyn FnMut(&NodeFacts<'s>, Hold);
+pub(crate) type OnRefused<'f> = &'f mut dyn FnMut(&NodeFacts, Hold);
 
 /// The budgets, and how much of them is used.
 pub(crate) struct BudgetTracker<'s> {
     plan: &'s IndexedPlan,
     record: &'s RolloutRecord,
-    survey: &'s Survey<'s>,
+    survey: &'s Survey,
     input: &'s DecisionInput<'s>,
     roles: Vec<Slots>,
     domains: Vec<Slots>,
@@ -38,7 +37,7 @@ impl<'s> BudgetTracker<'s> {
     pub(crate) fn new(
         plan: &'s IndexedPlan,
         record: &'s RolloutRecord,
-        survey: &'s Survey<'s>,
+        survey: &'s Survey,
         input: &'s DecisionInput<'s>,
     ) -> Self {
         let strategy = &plan.plan().strategy;
@@ -46,9 +45,8 @@ impl<'s> BudgetTracker<'s> {
         let roles = survey.roles.all.iter().map(|(name, tally)| {
             // A role that has shrunk since the plan was made has a smaller budget. One that has grown keeps the planned
             // budget.
-            let now = Role::new(*name)
-                .map_or(1, |role| strategy.max_unavailable.for_role(&role).at_least_one_of(tally.nodes));
-            let planned = budgets.roles.get(*name).and_then(|budget| usize::try_from(budget.max_unavailable).ok());
+            let now = strategy.max_unavailable.for_role(name).at_least_one_of(tally.nodes);
+            let planned = budgets.roles.get(name).and_then(|budget| usize::try_from(budget.max_unavailable).ok());
             Slots { used: tally.unavailable, max: planned.map_or(now, |planned| planned.min(now)) }
         });
         let domains = survey.domains.all.iter().map(|(_, tally)| {
@@ -69,7 +67,7 @@ impl<'s> BudgetTracker<'s> {
 
     /// Selects the nodes that may move now, in the order of the plan. `refused` gets the reason for each other node. Without
     /// it no reason is computed.
-    pub(crate) fn choose(&mut self, mut refused: Option<OnRefused<'_, 's>>) -> Vec<Grant> {
+    pub(crate) fn choose(&mut self, mut refused: Option<OnRefused<'_>>) -> Vec<Grant> {
         let mut grants = Vec::new();
         let survey = self.survey;
         for fact in survey.in_order(self.plan, self.record.waves.len()) {
@@ -91,27 +89,35 @@ impl<'s> BudgetTracker<'s> {
 
     /// True if a node may move now. The reason is computed only if `explain` is set: a step checks thousands of nodes and
     /// needs none. A node that follows in the next transaction has no reason.
-    fn check(&self, fact: &NodeFacts<'_>, granted: usize, explain: bool) -> Result<(), Option<Box<Hold>>> {
+    fn check(&self, fact: &NodeFacts, granted: usize, explain: bool) -> Result<(), Option<Box<Hold>>> {
         let wave = fact.wave.unwrap_or_default();
-        let node = || fact.name.clone();
         let held = |hold: &dyn Fn() -> Option<Hold>| Err(if explain { hold().map(Box::new) } else { None });
+        let name = || self.survey.name(fact).cloned();
+        let role = || self.survey.role(fact).cloned();
         if let Some(before) = self.role_before(fact) {
             return held(&|| Some(Hold::Turn { stage: before.stage, wave: before.wave }));
         }
         if let Some(since) = fact.silent {
-            return held(&|| Some(Hold::Silent { node: node(), since }));
+            return held(&|| Some(Hold::Silent { node: name()?, since }));
         }
-        if let Some(cordon) = fact.node.cordon() {
-            return held(&|| Some(Hold::Cordoned { node: node(), cordon: cordon.clone() }));
+        if fact.is_cordoned {
+            return held(&|| {
+                let node = name()?;
+                let cordon = self.input.fleet.get(&node)?.cordon()?.clone();
+                Some(Hold::Cordoned { node, cordon })
+            });
         }
         if self.is_paused(fact) {
-            let pause = || self.input.fleet.pause_of(fact.name, &fact.record.role, self.input.now);
-            return held(&|| pause().map(|paused| Hold::Paused { node: node(), paused }));
+            return held(&|| {
+                let node = name()?;
+                let paused = self.input.fleet.pause_of(&node, &role()?, self.input.now)?;
+                Some(Hold::Paused { node, paused })
+            });
         }
         if self.survey.failure_domains.all.get(fact.failure_domain).is_some_and(|(_, tally)| tally.is_braked()) {
             return held(&|| {
                 let tally = self.survey.failure_domain(fact);
-                let domain = fact.record.failure_domain.clone();
+                let domain = self.survey.failure_domain_name(fact)?.to_owned();
                 Some(Hold::Brake { domain, silent: count(tally.silent), nodes: count(tally.nodes) })
             });
         }
@@ -123,9 +129,8 @@ impl<'s> BudgetTracker<'s> {
         if !fact.already_counted {
             let full = |slots: Option<&Slots>| slots.copied().filter(|slots| slots.used >= slots.max);
             if let Some(Slots { used, max }) = full(self.roles.get(fact.role)) {
-                let role = || fact.record.role.clone();
                 return held(&|| {
-                    Some(Hold::RoleBudget { role: role(), unavailable: count(used), allowed: count(max) })
+                    Some(Hold::RoleBudget { role: role()?, unavailable: count(used), allowed: count(max) })
                 });
             }
             if let Some(Slots { used, max }) = full(fact.budget_label.and_then(|domain| self.domains.get(domain))) {
@@ -138,13 +143,15 @@ impl<'s> BudgetTracker<'s> {
     }
 
     /// The wave that must pass before the node's role may move. The plan orders the roles already; this does not rely on it.
-    fn role_before(&self, fact: &NodeFacts<'_>) -> Option<&PlannedWave> {
-        let waves_before = self.plan.role(&fact.record.role)?.waves_before;
+    fn role_before(&self, fact: &NodeFacts) -> Option<&PlannedWave> {
+        let waves_before = self.plan.role(self.survey.role(fact)?)?.waves_before;
         if waves_before <= self.passed { None } else { self.plan.plan().waves.get(waves_before - 1) }
     }
 
-    fn grant(&mut self, fact: &NodeFacts<'_>) -> Option<Grant> {
-        let record_at = fact.node.record_at?;
+    fn grant(&mut self, fact: &NodeFacts) -> Option<Grant> {
+        let name = self.survey.name(fact)?;
+        let node = self.input.fleet.get(name)?;
+        let record_at = node.record_at?;
         let cost = usize::from(!fact.already_counted);
         if let Some(slots) = self.roles.get_mut(fact.role) {
             slots.used += cost;
@@ -160,28 +167,28 @@ impl<'s> BudgetTracker<'s> {
             version: plan.to.clone(),
             rollout: self.record.id,
             granted: self.input.now,
-            expires: Some(later(
-                self.input.now,
-                plan.strategy.deadlines.node.saturating_add(fact.node.call_allowance()),
-            )),
+            expires: Some(later(self.input.now, plan.strategy.deadlines.node.saturating_add(node.call_allowance()))),
             allow_older: plan.allow_older,
             confirm_within: plan.strategy.confirm_within,
             kept: None,
         };
-        let policy_at = fact.node.policy.as_ref().map(|(_, at)| *at);
-        Some(Grant { node: fact.name.clone(), desired, record_at, policy_at })
+        let policy_at = node.policy.as_ref().map(|(_, at)| *at);
+        Some(Grant { node: name.clone(), desired, record_at, policy_at })
     }
 
-    fn is_paused(&self, fact: &NodeFacts<'_>) -> bool {
-        self.survey.pauses.concern(fact.name, &fact.record.role)
+    fn is_paused(&self, fact: &NodeFacts) -> bool {
+        let (pauses, survey) = (self.survey.pauses(), self.survey);
+        // Usually there are none, and no name is looked up.
+        let is_concerned = |name| survey.role(fact).is_some_and(|role| pauses.concern(name, role));
+        !pauses.is_empty() && survey.name(fact).is_some_and(is_concerned)
     }
 
     /// True if operators hold all remaining nodes of the started waves: they are paused or cordoned.
     pub(crate) fn only_held(&self) -> bool {
-        if self.survey.pauses.is_empty() && !self.survey.any_cordoned {
+        if self.survey.pauses().is_empty() && !self.survey.any_cordoned {
             return false;
         }
-        let is_held = |fact: &NodeFacts<'_>| fact.node.cordon().is_some() || self.is_paused(fact);
+        let is_held = |fact: &NodeFacts| fact.is_cordoned || self.is_paused(fact);
         let mut undone = self.survey.in_order(self.plan, self.record.waves.len()).filter(|f| !f.health.is_done());
         undone.all(|fact| fact.health == Health::Waiting && is_held(fact))
     }

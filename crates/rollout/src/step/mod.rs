@@ -60,14 +60,45 @@ impl Step {
     }
 }
 
+/// The survey of the last step. The next one evaluates only what has changed since.
+#[derive(Clone, Debug, Default)]
+pub struct KeptSurvey {
+    survey: Option<Box<Survey>>,
+    is_checked: bool,
+}
+
+impl KeptSurvey {
+    /// Compares each update with a survey of all nodes, in builds with debug assertions. Only where nothing changes during a
+    /// decision: in tests and in the simulator.
+    pub fn checked() -> Self {
+        Self { survey: None, is_checked: true }
+    }
+
+    /// Forgets the survey: another rollout follows, if any.
+    pub fn clear(&mut self) {
+        self.survey = None;
+    }
+
+    fn update(&mut self, plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> &Survey {
+        let is_checked = self.is_checked && cfg!(debug_assertions);
+        let mut survey = self.survey.take();
+        if let Some(survey) = &mut survey {
+            survey.update(plan, record, input);
+            let difference = is_checked.then(|| survey.difference(&Survey::new(plan, record, input))).flatten();
+            assert_eq!(difference, None, "the kept survey differs from a new one");
+        }
+        self.survey.insert(survey.unwrap_or_else(|| Box::new(Survey::new(plan, record, input))))
+    }
+}
+
 /// Decides the next step of a rollout. The record is the one in the input's fleet.
-pub fn step(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
+pub fn step(kept: &mut KeptSurvey, plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
     let is_active = input.fleet.active_rollout_pointer().is_some_and(|(active, _)| active.id == record.id);
     let is_maintained = input.fleet.restoring().is_some() || input.fleet.destroying().is_some();
     if record.phase != RolloutPhase::Running || !is_active || is_maintained {
         return Step::default();
     }
-    if record.at_once { follow_at_once(plan, record, input) } else { staged(plan, record, input) }
+    if record.at_once { follow_at_once(plan, record, input) } else { staged(kept, plan, record, input) }
 }
 
 fn complete_change(mut record: RolloutRecord, input: &DecisionInput<'_>) -> RolloutChange {
@@ -78,21 +109,21 @@ fn complete_change(mut record: RolloutRecord, input: &DecisionInput<'_>) -> Roll
     RolloutChange { record, grants: Vec::new(), completes: true }
 }
 
-fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
-    let survey = Survey::new(plan, record, input);
+fn staged(kept: &mut KeptSurvey, plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Step {
+    let survey = kept.update(plan, record, input);
     let mut step = Step { recheck: survey.recheck, ..Step::default() };
-    if let Some(why) = failures::exceeded(plan, record, &survey) {
-        return handle_failure(plan, record, why, &survey, input);
+    if let Some(why) = failures::exceeded(plan, record, survey, input.fleet) {
+        return handle_failure(plan, record, why, survey, input);
     }
     let mut next = record.clone();
-    match advance_waves(plan, &mut next, &survey, input.now) {
+    match advance_waves(plan, &mut next, survey, input.now) {
         WaveAdvance::InProgress => {}
         WaveAdvance::Held(Hold::Soak { until }) => step.recheck_at(until),
         WaveAdvance::Held(Hold::Gate { .. }) => step.checks = next.waves.len().checked_sub(1),
         WaveAdvance::Held(_) => {}
         WaveAdvance::Complete => {
-            let next = with_progress(next, &survey);
-            let change = match failures::blocks_completion(record, &survey) {
+            let next = with_progress(next, survey);
+            let change = match failures::blocks_completion(record, survey, input.fleet) {
                 Some(why) => pause_change(next, why, input),
                 None => complete_change(
                     RolloutRecord { all_nodes_at_target: survey.is_complete(record, input.fleet), ..next },
@@ -101,31 +132,31 @@ fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>)
             };
             return Step { change: Some(change), ..Step::default() };
         }
-        WaveAdvance::GateFailed(why) => return handle_failure(plan, record, why, &survey, input),
+        WaveAdvance::GateFailed(why) => return handle_failure(plan, record, why, survey, input),
         WaveAdvance::GateInconclusive(why) => {
             return match plan.plan().strategy.gate.inconclusive {
-                OnInconclusive::Fail => handle_failure(plan, record, failed_gate(why), &survey, input),
+                OnInconclusive::Fail => handle_failure(plan, record, failed_gate(why), survey, input),
                 OnInconclusive::Pause => Step {
-                    change: Some(pause_change(with_progress(record.clone(), &survey), why, input)),
+                    change: Some(pause_change(with_progress(record.clone(), survey), why, input)),
                     ..Step::default()
                 },
             };
         }
     }
-    record_retries(&mut next, &survey.paused_past_deadline, input);
+    record_retries(&mut next, survey, input);
     let windows = &plan.plan().strategy.windows;
     let is_open = windows::is_open(windows, input.now);
-    let mut budgets = BudgetTracker::new(plan, &next, &survey, input);
+    let mut budgets = BudgetTracker::new(plan, &next, survey, input);
     let grants = if is_open { budgets.choose(None) } else { Vec::new() };
     let is_idle = !is_open || (grants.is_empty() && budgets.only_held());
     let opens = if is_open { None } else { windows::next_opening(windows, input.now) };
-    opens.into_iter().chain(survey.pauses.first_end()).for_each(|at| step.recheck_at(at));
-    match check_progress(plan, &mut next, &survey, is_idle, input.now) {
+    opens.into_iter().chain(survey.pauses().first_end()).for_each(|at| step.recheck_at(at));
+    match check_progress(plan, &mut next, survey, is_idle, input.now) {
         ProgressDeadline::NotRunning => {}
         ProgressDeadline::Until(deadline) => step.recheck_at(deadline),
         ProgressDeadline::Expired(why) => {
             return Step {
-                change: Some(pause_change(with_progress(record.clone(), &survey), why, input)),
+                change: Some(pause_change(with_progress(record.clone(), survey), why, input)),
                 ..Step::default()
             };
         }
@@ -137,23 +168,24 @@ fn staged(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>)
     // A granted node holds a slot again.
     next.operator.released.retain(|node| !grants.iter().any(|grant| grant.node == *node));
     next.steps.grants = next.steps.grants.saturating_add(u64::try_from(grants.len()).unwrap_or(u64::MAX));
-    let mut next = with_progress(next, &survey);
+    let mut next = with_progress(next, survey);
     next.steps.seen = input.fleet.revision;
     step.change = Some(RolloutChange { record: next, grants, completes: false });
     step
 }
 
 /// Records the nodes that are to be granted again: after the pause there is no other sign why they have not reported.
-fn record_retries(record: &mut RolloutRecord, nodes: &[&NodeName], input: &DecisionInput<'_>) {
+fn record_retries(record: &mut RolloutRecord, survey: &Survey, input: &DecisionInput<'_>) {
+    let nodes = &survey.paused_past_deadline;
     if record.operator.retry.len() + nodes.len() <= MAX_NAMED_NODES {
-        record.operator.retry.extend(nodes.iter().map(|name| (*name).clone()));
+        record.operator.retry.extend(survey.names_of(nodes).cloned());
     } else {
         record.operator.retry_before = Some(FailureCutoff::up_to(input.fleet.epoch(), input.fleet.revision, input.now));
     }
 }
 
 /// Records the progress, but only together with another change.
-fn with_progress(mut record: RolloutRecord, survey: &Survey<'_>) -> RolloutRecord {
+fn with_progress(mut record: RolloutRecord, survey: &Survey) -> RolloutRecord {
     record.steps.healthy = survey.healthy;
     record.steps.progress = record.steps.progress.max(survey.last_healthy);
     record
@@ -171,7 +203,7 @@ enum ProgressDeadline {
 fn check_progress(
     plan: &IndexedPlan,
     record: &mut RolloutRecord,
-    survey: &Survey<'_>,
+    survey: &Survey,
     is_idle: bool,
     now: Timestamp,
 ) -> ProgressDeadline {
@@ -220,7 +252,7 @@ fn handle_failure(
     plan: &IndexedPlan,
     record: &RolloutRecord,
     why: PauseReason,
-    survey: &Survey<'_>,
+    survey: &Survey,
     input: &DecisionInput<'_>,
 ) -> Step {
     let pause =

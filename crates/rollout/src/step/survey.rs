@@ -1,12 +1,20 @@
 //! Surveys the fleet for a step: the facts of each node, and their totals.
+//!
+//! A survey is kept from step to step. An update evaluates the nodes that have changed, whose connection has changed, or whose
+//! time has come, and sums the facts of all nodes up. It evaluates every node again when something has changed that any of
+//! them depends on: the design, a pause, a command of an operator, or a wave that settled.
+
+use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use muster_core::fleet::changes::{ChangePosition, ChangedNodes};
 use muster_core::fleet::{Fleet, Node};
-use muster_core::names::{NodeName, Version};
+use muster_core::names::{NodeName, Role, Version};
 use muster_core::node::agent::CallInterval;
 use muster_core::node::liveness::Link;
 use muster_core::node::record::NodeRecord;
-use muster_core::rollout::record::{DesiredRecord, FailureCutoff, FailureKind, RolloutRecord};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{DesiredRecord, FailureCutoff, FailureKind, OperatorDecisions, RolloutRecord};
 use muster_core::rollout::strategy::PerLabel;
 use muster_core::txn::{Generation, Revision};
 
@@ -18,21 +26,32 @@ use crate::preflight::is_unprovisioned;
 use super::facts::{FailureDomainTally, NameIndex, NodeFacts, Pauses, Tally, WaveTally};
 use super::{IndexedPlan, PlanPosition};
 
-pub(crate) struct Survey<'a> {
-    /// The nodes of the design, sorted by name.
-    pub facts: Vec<NodeFacts<'a>>,
+#[derive(Clone, Debug)]
+pub(crate) struct Survey {
+    basis: SurveyBasis,
+    /// The time of the last evaluation.
+    evaluated: Timestamp,
+    /// Changes of nodes and connections up to here are evaluated.
+    fleet_position: ChangePosition,
+    link_position: ChangePosition,
+    /// The nodes of the design, sorted.
+    names: Vec<NodeName>,
+    /// The facts of each of them.
+    pub facts: Vec<NodeFacts>,
+    /// Facts that were replaced because a disconnected node was no longer waited for. That depends on other nodes, and is
+    /// decided again in each step.
+    expired: Vec<NodeFacts>,
     /// Indexes into `facts` of the nodes of the plan, in its order; none for nodes that have left.
-    pub by_order: Vec<Option<usize>>,
+    by_order: Vec<Option<usize>>,
     /// Nodes that joined after the plan was made.
-    pub late: Vec<usize>,
-    pub roles: NameIndex<'a, Tally>,
-    pub domains: NameIndex<'a, Tally>,
-    pub failure_domains: NameIndex<'a, FailureDomainTally>,
+    late: Vec<usize>,
+    pub roles: NameIndex<Role, Tally>,
+    pub domains: NameIndex<String, Tally>,
+    pub failure_domains: NameIndex<String, FailureDomainTally>,
     pub waves: Vec<WaveTally>,
-    pub pauses: Pauses<'a>,
     pub any_cordoned: bool,
-    /// Granted nodes that were paused and have missed their deadline.
-    pub paused_past_deadline: Vec<&'a NodeName>,
+    /// Indexes of granted nodes that were paused and have missed their deadline.
+    pub paused_past_deadline: Vec<usize>,
     pub healthy: u32,
     pub reviewed: Option<FailureCutoff>,
     /// Failures that count against the limits.
@@ -45,16 +64,82 @@ pub(crate) struct Survey<'a> {
     pub recheck: Option<Timestamp>,
 }
 
-/// Values that are the same for all nodes.
-struct SurveyContext<'a> {
-    rules: HealthRules<'a>,
-    floor: muster_core::rollout::RolloutId,
+/// Everything but the node itself, its connection and the time that the facts of a node depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SurveyBasis {
+    rollout: RolloutId,
+    plan: String,
+    /// Revision and number of the store's epoch.
+    epoch: (Option<Revision>, u64),
+    /// Grants of older rollouts are not valid.
+    floor: RolloutId,
     base: Option<(Version, Generation)>,
+    operator: OperatorDecisions,
+    /// Waves that have passed, and those of all that have settled.
     passed: usize,
+    settled: Vec<bool>,
+    pauses: Pauses,
+    disconnect_grace: SignedDuration,
+}
+
+impl SurveyBasis {
+    fn new(record: &RolloutRecord, input: &DecisionInput<'_>) -> Self {
+        let fleet = input.fleet;
+        let mut settled: Vec<bool> = record.waves.iter().map(|wave| wave.settled.is_some()).collect();
+        // A wave that has begun and is not settled is as one that has not begun.
+        settled.truncate(settled.iter().rposition(|settled| *settled).map_or(0, |last| last + 1));
+        Self {
+            rollout: record.id,
+            plan: record.plan.clone(),
+            epoch: (fleet.epoch_at(), fleet.epoch()),
+            floor: fleet.active_rollout_pointer().map(|(active, _)| active.floor).unwrap_or_default(),
+            base: fleet.base().map(|base| (base.version, base.generation)),
+            // No fact depends on the ids of commands.
+            operator: OperatorDecisions { command_ids: Vec::new(), ..record.operator.clone() },
+            passed: record.waves.iter().filter(|wave| wave.passed.is_some()).count(),
+            settled,
+            pauses: Pauses::in_effect(fleet, input.now),
+            disconnect_grace: input.disconnect_grace,
+        }
+    }
+}
+
+/// Evaluates nodes on one basis, at one time.
+struct NodeEvaluation<'a> {
+    plan: &'a IndexedPlan,
+    rules: HealthRules<'a>,
+    input: &'a DecisionInput<'a>,
+    basis: SurveyBasis,
     per: Option<&'a PerLabel>,
 }
 
-impl SurveyContext<'_> {
+/// A node of the design, and its place in the survey.
+struct SurveyedNode<'a> {
+    index: usize,
+    name: &'a NodeName,
+    node: &'a Node,
+    design: &'a NodeRecord,
+    position: Option<PlanPosition>,
+    role: usize,
+    budget_label: Option<usize>,
+    failure_domain: usize,
+}
+
+impl<'a> NodeEvaluation<'a> {
+    fn new(plan: &'a IndexedPlan, record: &'a RolloutRecord, input: &'a DecisionInput<'a>) -> Self {
+        let epoch = input.fleet.epoch();
+        let rules = HealthRules {
+            record,
+            strategy: &plan.plan().strategy,
+            epoch,
+            epoch_began: epoch_start(epoch, input.now),
+            now: input.now,
+            disconnect_grace: input.disconnect_grace,
+        };
+        let per = plan.plan().strategy.max_unavailable.per.as_ref();
+        Self { plan, rules, input, basis: SurveyBasis::new(record, input), per }
+    }
+
     /// A node's desired version and its generation: its own, or that of the environment.
     fn desired<'d>(&'d self, own: Option<&'d (DesiredRecord, Revision)>) -> Option<(&'d Version, Generation)> {
         match own {
@@ -62,8 +147,88 @@ impl SurveyContext<'_> {
                 let kept = desired.kept.filter(|kept| kept.epoch == self.rules.epoch);
                 Some((&desired.version, kept.unwrap_or(Generation { epoch: self.rules.epoch, number: at.0 })))
             }
-            None => self.base.as_ref().map(|(version, generation)| (version, *generation)),
+            None => self.basis.base.as_ref().map(|(version, generation)| (version, *generation)),
         }
+    }
+
+    fn facts(&self, surveyed: &SurveyedNode<'_>) -> NodeFacts {
+        let (Self { plan, rules, input, basis, .. }, SurveyedNode { name, node, design, .. }) = (self, surveyed);
+        let grant = grant_of(rules.record, node);
+        let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= basis.floor);
+        let kept = if own.is_none() { input.fleet.kept(node) } else { None };
+        let desired = match &kept {
+            Some(kept) => Some((&kept.version, kept.generation)),
+            None => self.desired(own),
+        };
+        let has_target = desired.is_some_and(|(version, _)| *version == rules.record.to);
+        let (wave, prior_condition) = match surveyed.position {
+            Some(PlanPosition::InWave { wave, prior_condition, .. }) => (Some(wave), prior_condition),
+            Some(PlanPosition::Already) | None => {
+                let is_left_alone = grant.is_none()
+                    // Its own desired version is not from the rollout that is rolled back: it was skipped, or never moved.
+                    && (has_target || own.is_some_and(|(own, _)| keeps_grant(rules.record, own)));
+                let is_moved = !is_left_alone && !plan.plan().waves.is_empty();
+                (is_moved.then(|| plan.wave_of_late(&design.role, basis.passed)), None)
+            }
+        };
+        let link = (input.link)(name);
+        let is_settled = wave.and_then(|wave| rules.record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
+        let health = rules.health(input, name, node, link, is_settled);
+        // One that was paused and missed its deadline could not report: it is granted again after that.
+        let is_paused_past_deadline = health.is_late() && basis.pauses.concern(name, &design.role);
+        let health = if is_paused_past_deadline { Health::Waiting } else { health };
+        let is_connected = link.is_live();
+        let is_up = is_connected
+            && match grant {
+                Some(_) if health != Health::Skipped => matches!(health, Health::Healthy { .. }),
+                Some(_) | None => rules.is_serving(node, desired),
+            };
+        let is_new = grant.is_none() && is_unprovisioned(node);
+        let is_counted = !is_new && !rules.record.operator.released.contains(*name);
+        let silent = link.silent_since();
+        let is_observed = wave.is_some_and(|wave| wave >= basis.passed) && matches!(health, Health::Healthy { .. });
+        NodeFacts {
+            index: surveyed.index,
+            record_at: node.record_at,
+            wave,
+            prior_condition,
+            role: surveyed.role,
+            budget_label: surveyed.budget_label,
+            failure_domain: surveyed.failure_domain,
+            silent,
+            health,
+            is_new,
+            is_unavailable: !is_up && is_counted,
+            already_counted: !is_up && is_counted && !is_moving_at_once(node, desired, own.is_some()),
+            is_cordoned: node.cordon().is_some(),
+            is_paused_past_deadline,
+            grant_at: grant.map(|(_, at)| at),
+            healthy_at: grant.filter(|_| is_observed).map(|(_, at)| validated_at(node, at)),
+            call_allowance: if health.is_done() { SignedDuration::ZERO } else { node.call_allowance() },
+            is_retried: false,
+            recheck: self.recheck(health, link, is_settled),
+        }
+    }
+
+    /// The next time at which a node's health changes by itself.
+    fn recheck(&self, health: Health, link: Link, is_settled: bool) -> Option<Timestamp> {
+        // In a settled wave a short disconnection is tolerated.
+        let tolerated =
+            || link.silent_since().filter(|_| is_settled).map(|since| later(since, self.input.disconnect_grace));
+        let of_health = match health {
+            Health::Moving { deadline } => deadline,
+            Health::Pending { deadline } => Some(deadline),
+            Health::Soaking { until } => Some(tolerated().map_or(until, |end| end.min(until))),
+            Health::Healthy { .. } => tolerated(),
+            Health::Waiting | Health::Away { .. } | Health::Failed { .. } | Health::Skipped | Health::Unprovisioned => {
+                None
+            }
+        };
+        let of_link = match link {
+            Link::BetweenCalls { until, .. } => Some(until),
+            Link::Connected { .. } | Link::Silent { .. } => None,
+        };
+        of_health.into_iter().chain(of_link).min()
     }
 }
 
@@ -86,156 +251,176 @@ pub(super) fn epoch_start(epoch: u64, now: Timestamp) -> Timestamp {
     second.unwrap_or(Timestamp::UNIX_EPOCH).min(now)
 }
 
-impl<'a> Survey<'a> {
-    pub(crate) fn new(plan: &'a IndexedPlan, record: &'a RolloutRecord, input: &DecisionInput<'a>) -> Self {
-        let fleet = input.fleet;
-        let context = SurveyContext {
-            rules: HealthRules {
-                record,
-                strategy: &plan.plan().strategy,
-                epoch: fleet.epoch(),
-                epoch_began: epoch_start(fleet.epoch(), input.now),
-                now: input.now,
-                disconnect_grace: input.disconnect_grace,
-            },
-            floor: fleet.active_rollout_pointer().map(|(active, _)| active.floor).unwrap_or_default(),
-            base: fleet.base().map(|base| (base.version, base.generation)),
-            passed: record.waves.iter().filter(|wave| wave.passed.is_some()).count(),
-            per: plan.plan().strategy.max_unavailable.per.as_ref(),
-        };
+impl Survey {
+    /// Evaluates every node.
+    pub(crate) fn new(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Self {
+        // Read before the connections: one that changes meanwhile is evaluated again.
+        let link_position = (input.link_changes)(None).position;
+        let evaluation = NodeEvaluation::new(plan, record, input);
         let mut survey = Survey {
+            basis: evaluation.basis.clone(),
+            evaluated: input.now,
+            fleet_position: input.fleet.changes().position(),
+            link_position,
+            names: Vec::with_capacity(plan.positions().len()),
             facts: Vec::with_capacity(plan.positions().len()),
+            expired: Vec::new(),
             by_order: vec![None; plan.plan().node_count()],
             late: Vec::new(),
             roles: NameIndex::new(),
             domains: NameIndex::new(),
             failure_domains: NameIndex::new(),
             waves: vec![WaveTally::default(); plan.plan().waves.len()],
-            pauses: Pauses::in_effect(fleet, input.now),
             any_cordoned: false,
             paused_past_deadline: Vec::new(),
             healthy: 0,
-            reviewed: record.operator.reviewed.filter(|cutoff| cutoff.before.epoch == fleet.epoch()),
+            reviewed: None,
             failures: 0,
-            // A new store epoch restarts the progress deadline.
-            last_healthy: record.started.max(epoch_start(fleet.epoch(), input.now)),
+            last_healthy: input.now,
             recheck: None,
             call_allowance: SignedDuration::ZERO,
         };
         // Both are sorted by name.
         let mut positions = plan.positions().iter().peekable();
-        for (name, node, design) in fleet.designed() {
+        for (name, node, design) in input.fleet.designed() {
             while positions.next_if(|(planned, _)| planned < name).is_some() {}
             let position = positions.next_if(|(planned, _)| planned == name).map(|(_, position)| *position);
-            survey.add(plan, &context, input, (name, node, design), position);
+            survey.add(&evaluation, (name, node, design), position);
         }
-        survey.expire_disconnected(&context.rules);
-        survey.count_failures();
+        survey.sum_up(&evaluation);
         survey
+    }
+
+    /// Brings the survey up to date. It is then equal to a new one.
+    pub(crate) fn update(&mut self, plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) {
+        let evaluation = NodeEvaluation::new(plan, record, input);
+        match self.stale_nodes(&evaluation) {
+            Some(stale) => {
+                for index in stale {
+                    self.evaluate(&evaluation, index);
+                }
+                self.evaluated = input.now;
+                self.sum_up(&evaluation);
+            }
+            None => *self = Self::new(plan, record, input),
+        }
+    }
+
+    /// The nodes that are to be evaluated again, and marks their changes as evaluated. None: all.
+    fn stale_nodes(&mut self, evaluation: &NodeEvaluation<'_>) -> Option<BTreeSet<usize>> {
+        let NodeEvaluation { input, basis, .. } = evaluation;
+        // The clock may have been set back.
+        if self.basis != *basis || input.now < self.evaluated {
+            return None;
+        }
+        for facts in std::mem::take(&mut self.expired) {
+            self.replace(facts);
+        }
+        let ChangedNodes { position: link_position, nodes: relinked } = (input.link_changes)(Some(&self.link_position));
+        let relinked = relinked?;
+        let mut stale = BTreeSet::new();
+        for name in input.fleet.changes().since(&self.fleet_position)?.chain(&relinked) {
+            let node = input.fleet.get(name).filter(|node| node.is_designed());
+            match (self.facts_of(name), node) {
+                (Some(facts), Some(node)) if facts.record_at == node.record_at => drop(stale.insert(facts.index)),
+                // It is not in the design.
+                (None, None) => {}
+                // It has joined, has left, or has another record.
+                (Some(_) | None, _) => return None,
+            }
+        }
+        let is_due = |facts: &&NodeFacts| facts.recheck.is_some_and(|at| at <= input.now);
+        stale.extend(self.facts.iter().filter(is_due).map(|facts| facts.index));
+        self.fleet_position = input.fleet.changes().position();
+        self.link_position = link_position;
+        Some(stale)
+    }
+
+    /// Evaluates a node of the survey again.
+    fn evaluate(&mut self, evaluation: &NodeEvaluation<'_>, index: usize) {
+        let (Some(name), Some(before)) = (self.names.get(index), self.facts.get(index)) else { return };
+        let Some(node) = evaluation.input.fleet.get(name) else { return };
+        let Some(design) = &node.record else { return };
+        let NodeFacts { role, budget_label, failure_domain, .. } = *before;
+        let position = evaluation.plan.position(name);
+        let surveyed = SurveyedNode { index, name, node, design, position, role, budget_label, failure_domain };
+        let facts = evaluation.facts(&surveyed);
+        // A node that was not in the plan joins a wave, or leaves it.
+        if facts.wave.is_some() != before.wave.is_some() {
+            let is_late = facts.wave.is_some();
+            match self.late.binary_search(&index) {
+                Err(place) if is_late => self.late.insert(place, index),
+                Ok(place) if !is_late => drop(self.late.remove(place)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.replace(facts);
+    }
+
+    fn replace(&mut self, facts: NodeFacts) {
+        if let Some(slot) = self.facts.get_mut(facts.index) {
+            *slot = facts;
+        }
     }
 
     fn add(
         &mut self,
-        plan: &IndexedPlan,
-        context: &SurveyContext<'a>,
-        input: &DecisionInput<'a>,
-        (name, node, design): (&'a NodeName, &'a Node, &'a NodeRecord),
+        evaluation: &NodeEvaluation<'_>,
+        (name, node, design): (&NodeName, &Node, &NodeRecord),
         position: Option<PlanPosition>,
     ) {
-        let rules = &context.rules;
-        let grant = grant_of(rules.record, node);
-        let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= context.floor);
-        let kept = if own.is_none() { input.fleet.kept(node) } else { None };
-        let desired = match &kept {
-            Some(kept) => Some((&kept.version, kept.generation)),
-            None => context.desired(own),
-        };
-        self.any_cordoned |= node.cordon().is_some();
-        let has_target = desired.is_some_and(|(version, _)| *version == rules.record.to);
-        let (wave, order, prior_condition) = match position {
-            Some(PlanPosition::InWave { wave, order, prior_condition }) => (Some(wave), Some(order), prior_condition),
-            Some(PlanPosition::Already) | None => {
-                let is_left_alone = grant.is_none()
-                    // Its own desired version is not from the rollout that is rolled back: it was skipped, or never moved.
-                    && (has_target || own.is_some_and(|(own, _)| keeps_grant(rules.record, own)));
-                let is_moved = !is_left_alone && !plan.plan().waves.is_empty();
-                (is_moved.then(|| plan.wave_of_late(&design.role, context.passed)), None, None)
-            }
-        };
-        let link = (input.link)(name);
-        let health = self.health(rules, input, (name, node, design), link, wave);
-        let is_connected = link.is_live();
-        let is_up = is_connected
-            && match grant {
-                Some(_) if health != Health::Skipped => matches!(health, Health::Healthy { .. }),
-                Some(_) | None => rules.is_serving(node, desired),
-            };
-        let is_new = grant.is_none() && is_unprovisioned(node);
-        let is_counted = !is_new && !rules.record.operator.released.contains(name);
-        let fact = NodeFacts {
+        let index = self.facts.len();
+        let budget_label = domain_of(design, evaluation.per);
+        let facts = evaluation.facts(&SurveyedNode {
+            index,
             name,
             node,
-            record: design,
-            wave,
-            prior_condition,
-            role: self.roles.number(design.role.as_str()),
-            budget_label: domain_of(design, context.per).map(|domain| self.domains.number(domain)),
-            failure_domain: self.failure_domains.number(&design.failure_domain),
-            silent: link.silent_since(),
-            between_calls: next_call(link),
-            health,
-            is_new,
-            is_unavailable: !is_up && is_counted,
-            already_counted: !is_up && is_counted && !is_moving_at_once(node, desired, own.is_some()),
-            grant_at: grant.map(|(_, at)| at),
-            is_retried: false,
-        };
-        self.count(&fact);
-        if wave.is_some_and(|wave| wave >= context.passed) {
-            self.record_observed(&fact, input, rules.strategy.soak);
+            design,
+            position,
+            role: self.roles.number(design.role.as_str(), || design.role.clone()),
+            budget_label: budget_label.map(|label| self.domains.number(label, || label.to_owned())),
+            failure_domain: self.failure_domains.number(&design.failure_domain, || design.failure_domain.clone()),
+        });
+        match position {
+            Some(PlanPosition::InWave { order, .. }) => {
+                if let Some(slot) = self.by_order.get_mut(order) {
+                    *slot = Some(index);
+                }
+            }
+            Some(PlanPosition::Already) | None if facts.wave.is_some() => self.late.push(index),
+            Some(PlanPosition::Already) | None => {}
         }
-        self.schedule_recheck(&fact, input);
-        if !health.is_done() {
-            self.call_allowance = self.call_allowance.max(node.call_allowance());
-        }
-        if let Link::BetweenCalls { until, .. } = link {
-            self.recheck_at(until);
-        }
-        self.index(order, wave);
-        self.facts.push(fact);
+        self.names.push(name.clone());
+        self.facts.push(facts);
     }
 
-    /// The health of a node. One that was paused and missed its deadline could not report: it is granted again after that.
-    fn health(
-        &mut self,
-        rules: &HealthRules<'_>,
-        input: &DecisionInput<'_>,
-        (name, node, design): (&'a NodeName, &Node, &NodeRecord),
-        link: Link,
-        wave: Option<usize>,
-    ) -> Health {
-        let is_settled = wave.and_then(|wave| rules.record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
-        let health = rules.health(input, name, node, link, is_settled);
-        if health.is_late() && self.pauses.concern(name, &design.role) {
-            self.paused_past_deadline.push(name);
-            return Health::Waiting;
+    /// Sums the facts of all nodes up.
+    fn sum_up(&mut self, evaluation: &NodeEvaluation<'_>) {
+        let NodeEvaluation { rules, input, basis, .. } = evaluation;
+        self.roles.clear_tallies();
+        self.domains.clear_tallies();
+        self.failure_domains.clear_tallies();
+        self.waves.fill(WaveTally::default());
+        self.any_cordoned = false;
+        self.paused_past_deadline.clear();
+        (self.healthy, self.failures) = (0, 0);
+        self.reviewed = basis.operator.reviewed.filter(|cutoff| cutoff.before.epoch == rules.epoch);
+        // A new store epoch restarts the progress deadline.
+        self.last_healthy = rules.record.started.max(rules.epoch_began);
+        (self.recheck, self.call_allowance) = (None, SignedDuration::ZERO);
+        let facts = std::mem::take(&mut self.facts);
+        facts.iter().for_each(|facts| self.count(facts));
+        self.facts = facts;
+        for tally in &mut self.waves {
+            // The last revision arrived last.
+            tally.last_observed = tally.healthy_at.and_then(|at| input.not_before(at, rules.strategy.soak));
         }
-        health
-    }
-
-    /// Indexes the next entry of `facts`.
-    fn index(&mut self, order: Option<usize>, wave: Option<usize>) {
-        let index = self.facts.len();
-        match order.map(|order| self.by_order.get_mut(order)) {
-            Some(Some(slot)) => *slot = Some(index),
-            Some(None) => {}
-            None if wave.is_some() => self.late.push(index),
-            None => {}
-        }
+        self.expire_disconnected(rules);
+        self.count_failures();
     }
 
     /// Counts a node for the budgets, the brake and its wave.
-    fn count(&mut self, fact: &NodeFacts<'_>) {
+    fn count(&mut self, fact: &NodeFacts) {
         if !matches!(fact.health, Health::Unprovisioned | Health::Skipped)
             && let Some(domain) = self.failure_domains.at(fact.failure_domain)
         {
@@ -251,7 +436,16 @@ impl<'a> Survey<'a> {
             domain.nodes += made;
             domain.unavailable += unavailable;
         }
+        self.any_cordoned |= fact.is_cordoned;
+        if fact.is_paused_past_deadline {
+            self.paused_past_deadline.push(fact.index);
+        }
+        self.call_allowance = self.call_allowance.max(fact.call_allowance);
+        if let Some(at) = fact.recheck {
+            self.recheck_at(at);
+        }
         let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) else { return };
+        tally.healthy_at = tally.healthy_at.max(fact.healthy_at);
         match fact.health {
             Health::Waiting | Health::Away { .. } => {
                 tally.undone += 1;
@@ -276,31 +470,6 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Records since when this replica has observed a healthy node of a wave.
-    fn record_observed(&mut self, fact: &NodeFacts<'_>, input: &DecisionInput<'_>, soak: SignedDuration) {
-        let (Health::Healthy { .. }, Some(granted)) = (fact.health, fact.grant_at) else { return };
-        if let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) {
-            tally.last_observed = tally.last_observed.max(input.not_before(validated_at(fact.node, granted), soak));
-        }
-    }
-
-    /// Records when the node's health changes by itself.
-    fn schedule_recheck(&mut self, fact: &NodeFacts<'_>, input: &DecisionInput<'_>) {
-        let at = match fact.health {
-            Health::Moving { deadline } => deadline,
-            Health::Pending { deadline } => Some(deadline),
-            Health::Soaking { until } => Some(until),
-            // In a settled wave a short disconnection is tolerated.
-            Health::Healthy { .. } => fact.silent.map(|since| later(since, input.disconnect_grace)),
-            Health::Waiting | Health::Away { .. } | Health::Failed { .. } | Health::Skipped | Health::Unprovisioned => {
-                None
-            }
-        };
-        if let Some(at) = at {
-            self.recheck_at(at);
-        }
-    }
-
     fn recheck_at(&mut self, at: Timestamp) {
         self.recheck = Some(self.recheck.map_or(at, |before| before.min(at)));
     }
@@ -318,9 +487,11 @@ impl<'a> Survey<'a> {
             let Some(tally) = self.waves.get_mut(wave).filter(|tally| tally.undone_present == 0) else { continue };
             let until = later(since, strategy.deadlines.pending);
             if now >= until {
+                self.expired.push(*fact);
                 fact.health = Health::Failed { how: FailureKind::Unreachable, since: until };
                 let granted = fact.grant_at.unwrap_or_default();
-                fact.is_retried = record.operator.retry.contains(fact.name)
+                let is_named = || self.names.get(fact.index).is_some_and(|name| record.operator.retry.contains(name));
+                fact.is_retried = is_named()
                     || record.operator.retry_before.is_some_and(|before| before.covers(epoch, granted, until));
                 tally.undone -= 1;
             } else {
@@ -342,16 +513,63 @@ impl<'a> Survey<'a> {
         }
     }
 
+    pub(crate) fn pauses(&self) -> &Pauses {
+        &self.basis.pauses
+    }
+
+    /// The name of a node.
+    pub(crate) fn name(&self, fact: &NodeFacts) -> Option<&NodeName> {
+        self.names.get(fact.index)
+    }
+
+    /// The role of a node.
+    pub(crate) fn role(&self, fact: &NodeFacts) -> Option<&Role> {
+        self.roles.all.get(fact.role).map(|(role, _)| role)
+    }
+
+    /// The names of nodes.
+    pub(crate) fn names_of<'s>(&'s self, indexes: &'s [usize]) -> impl Iterator<Item = &'s NodeName> {
+        indexes.iter().filter_map(|index| self.names.get(*index))
+    }
+
+    /// The first difference to another survey of the same fleet. The ends of soaks are estimates in a survey that observes
+    /// them itself, and are compared when they have come.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        if self.names != other.names || self.late != other.late || self.by_order != other.by_order {
+            return Some("other nodes".to_owned());
+        }
+        let comparable = |facts: &NodeFacts| {
+            let mut health = facts.health;
+            if let Health::Soaking { until: at } | Health::Moving { deadline: Some(at) } = &mut health {
+                *at = Timestamp::UNIX_EPOCH;
+            }
+            NodeFacts { health, recheck: None, ..*facts }
+        };
+        for (kept, new) in self.facts.iter().zip(&other.facts) {
+            if comparable(kept) != comparable(new) {
+                return Some(format!("{:?}: {kept:?} instead of {new:?}", self.name(kept)));
+            }
+        }
+        let totals = |survey: &Self| {
+            let Self { waves, any_cordoned, healthy, failures, last_healthy, call_allowance, .. } = survey.clone();
+            let tallies = (survey.roles.all.clone(), survey.domains.all.clone(), survey.failure_domains.all.clone());
+            (tallies, waves, (any_cordoned, healthy, failures, last_healthy, call_allowance))
+        };
+        (totals(self) != totals(other)).then(|| format!("{:?} instead of {:?}", totals(self), totals(other)))
+    }
+
     /// Failures that no operator has reviewed, including those of nodes that were unhealthy before.
-    pub(crate) fn unreviewed_failures(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
+    pub(crate) fn unreviewed_failures(&self) -> impl Iterator<Item = &NodeFacts> {
         self.facts.iter().filter(|fact| fact.wave.is_some() && fact.is_unreviewed_failure(self.reviewed))
     }
 
     /// True if all nodes run the target, none was skipped or failed, and at least one has validated it.
     pub(crate) fn is_complete(&self, record: &RolloutRecord, fleet: &Fleet) -> bool {
-        let has_target =
-            |fact: &NodeFacts<'_>| fleet.desired_of(fact.name).is_some_and(|desired| desired.version == record.to);
-        let is_at_target = |fact: &NodeFacts<'_>| match fact.health {
+        let has_target = |fact: &NodeFacts| {
+            let desired = self.name(fact).and_then(|name| fleet.desired_of(name));
+            desired.is_some_and(|desired| desired.version == record.to)
+        };
+        let is_at_target = |fact: &NodeFacts| match fact.health {
             Health::Healthy { .. } | Health::Unprovisioned => true,
             Health::Waiting => fact.wave.is_none() && has_target(fact),
             Health::Moving { .. }
@@ -361,7 +579,7 @@ impl<'a> Survey<'a> {
             | Health::Failed { .. }
             | Health::Skipped => false,
         };
-        let has_validated = |fact: &NodeFacts<'_>| match fact.health {
+        let has_validated = |fact: &NodeFacts| match fact.health {
             Health::Healthy { .. } => true,
             Health::Waiting => !fact.is_unavailable && has_target(fact),
             Health::Moving { .. }
@@ -378,7 +596,7 @@ impl<'a> Survey<'a> {
     }
 
     /// Failures that count against the limits, sorted by node name.
-    pub(crate) fn failed(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
+    pub(crate) fn failed(&self) -> impl Iterator<Item = &NodeFacts> {
         self.facts.iter().filter(|fact| fact.counts_as_failed(self.reviewed))
     }
 
@@ -388,9 +606,9 @@ impl<'a> Survey<'a> {
     }
 
     /// The facts of a node.
-    pub(crate) fn facts_of(&self, name: &NodeName) -> Option<&NodeFacts<'a>> {
-        let found = self.facts.binary_search_by(|fact| fact.name.cmp(name)).ok();
-        found.and_then(|at| self.facts.get(at))
+    pub(crate) fn facts_of(&self, name: &NodeName) -> Option<&NodeFacts> {
+        let found = self.names.binary_search(name).ok();
+        found.and_then(|index| self.facts.get(index))
     }
 
     /// True if a wave waits for no node.
@@ -413,7 +631,7 @@ impl<'a> Survey<'a> {
     }
 
     /// The nodes of the started waves in the order of their grants. Nodes that joined later come last.
-    pub(crate) fn in_order(&self, plan: &IndexedPlan, begun: usize) -> impl Iterator<Item = &NodeFacts<'a>> {
+    pub(crate) fn in_order(&self, plan: &IndexedPlan, begun: usize) -> impl Iterator<Item = &NodeFacts> {
         let planned = (0..begun).flat_map(|wave| plan.orders_in(wave));
         let planned = planned.filter_map(|order| self.by_order.get(order).copied().flatten());
         let late = self.late.iter().copied();
@@ -422,20 +640,24 @@ impl<'a> Survey<'a> {
     }
 
     /// The node at a position of the plan, unless it has left.
-    pub(crate) fn at(&self, order: usize) -> Option<&NodeFacts<'a>> {
+    pub(crate) fn at(&self, order: usize) -> Option<&NodeFacts> {
         self.facts.get(self.by_order.get(order).copied().flatten()?)
     }
 
     /// Nodes that joined after the plan was made.
-    pub(crate) fn late(&self) -> impl Iterator<Item = &NodeFacts<'a>> {
+    pub(crate) fn late(&self) -> impl Iterator<Item = &NodeFacts> {
         self.late.iter().filter_map(|index| self.facts.get(*index))
     }
 
-    pub(crate) fn failure_domain(&self, fact: &NodeFacts<'_>) -> FailureDomainTally {
+    pub(crate) fn failure_domain(&self, fact: &NodeFacts) -> FailureDomainTally {
         self.failure_domains.all.get(fact.failure_domain).map(|(_, tally)| *tally).unwrap_or_default()
     }
 
-    pub(crate) fn domain_name(&self, fact: &NodeFacts<'_>) -> Option<&'a str> {
-        self.domains.all.get(fact.budget_label?).map(|(name, _)| *name)
+    pub(crate) fn failure_domain_name(&self, fact: &NodeFacts) -> Option<&str> {
+        self.failure_domains.all.get(fact.failure_domain).map(|(name, _)| name.as_str())
+    }
+
+    pub(crate) fn domain_name(&self, fact: &NodeFacts) -> Option<&str> {
+        self.domains.all.get(fact.budget_label?).map(|(name, _)| name.as_str())
     }
 }

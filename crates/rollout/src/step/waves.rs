@@ -28,7 +28,7 @@ pub(crate) enum WaveAdvance {
 pub(crate) fn advance_waves(
     plan: &IndexedPlan,
     record: &mut RolloutRecord,
-    survey: &Survey<'_>,
+    survey: &Survey,
     now: Timestamp,
 ) -> WaveAdvance {
     let waves = plan.plan().waves.len();

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use muster_core::fleet::changes::{ChangeLog, ChangePosition, ChangedNodes};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName};
@@ -58,6 +59,8 @@ struct Inner {
     /// The lookups of the nodes' last runs.
     lookups: HashMap<EnvName, LookupIndex>,
     silent_since: HashMap<EnvName, HashMap<NodeName, Timestamp>>,
+    /// Nodes whose session began or ended last.
+    session_changes: HashMap<EnvName, ChangeLog>,
     /// The last calls here of agents that cron starts. A call may end before its presence is written.
     ended_calls: HashMap<EnvName, HashMap<NodeName, EndedCall>>,
     /// Nodes with a session here that another replica claims too. Their next message decides which replica is right.
@@ -183,6 +186,7 @@ impl Hub {
             silent.remove(node);
         }
         inner.set_lookups(&session, lookups);
+        inner.record_session_change(env, node);
         drop(inner);
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.changed();
@@ -210,6 +214,7 @@ impl Hub {
             let silent = inner.silent_since.entry(session.env.clone()).or_default();
             let now = self.clock.now();
             silent.insert(session.node.clone(), now);
+            inner.record_session_change(&session.env, &session.node);
             let calls = inner.ended_calls.entry(session.env.clone()).or_default();
             match session.agent.clone().filter(|agent| agent.every.is_some()) {
                 Some(agent) => drop(calls.insert(session.node.clone(), EndedCall { ended: now, agent })),
@@ -292,6 +297,11 @@ impl Hub {
         }
     }
 
+    /// Nodes whose session here began or ended since a position.
+    pub(super) fn session_changes(&self, env: &EnvName, since: Option<&ChangePosition>) -> ChangedNodes {
+        self.inner().session_changes.entry(env.clone()).or_default().read(since)
+    }
+
     /// Those of the nodes that have no session here. One lock for all of them: clients ask for thousands of nodes at a time.
     pub(super) fn without_session<'a>(
         &self,
@@ -359,6 +369,11 @@ impl Inner {
 
     fn silent_since(&self, env: &EnvName, node: &NodeName) -> Option<Timestamp> {
         self.silent_since.get(env)?.get(node).copied()
+    }
+
+    fn record_session_change(&mut self, env: &EnvName, node: &NodeName) {
+        let sessions = self.sessions.of_env(env).map_or(0, HashMap::len);
+        self.session_changes.entry(env.clone()).or_default().record(node.clone(), sessions);
     }
 
     fn set_lookups(&mut self, session: &AgentSession, lookups: Lookups) {

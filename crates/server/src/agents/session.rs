@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
+use muster_core::fleet::changes::{ChangePosition, ChangedNodes};
 use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::agent::AgentInfo;
@@ -216,6 +217,11 @@ impl Links {
             LocalLink::Connected { since } => Link::Connected { since },
             local @ LocalLink::Not { .. } => self.link_tracker().link(fleet, name, local, self.clock.now()).0,
         }
+    }
+
+    /// Nodes whose connection to this replica has changed since a position. Other connections change with keys.
+    pub(crate) fn changes(&self, env: &EnvName, since: Option<&ChangePosition>) -> ChangedNodes {
+        self.hub.session_changes(env, since)
     }
 
     /// Those of the nodes whose agent is connected to no replica, and is not one of cron that is expected to call.

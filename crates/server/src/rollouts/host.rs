@@ -129,6 +129,7 @@ pub(crate) fn with_fleet_input<T>(
     decide(&DecisionInput {
         fleet,
         link: &link,
+        link_changes: &|since| agents.links.changes(&fleet.env, since),
         disconnect_grace,
         now: reader.clock.now(),
         observed_for: &observed_for,

@@ -8,7 +8,7 @@ use muster_core::rollout::progress::RolloutNodeState;
 use muster_core::rollout::record::RolloutPhase;
 use muster_rollout::executor::unsaved_outcome;
 use muster_rollout::progress::progress;
-use muster_rollout::step::step;
+use muster_rollout::step::{KeptSurvey, step};
 
 use super::checker::{MissedDeadline, Rule};
 use super::coverage::observe;
@@ -109,7 +109,7 @@ impl World {
                 .plans
                 .get(&record.plan)
                 .filter(|_| record.phase == RolloutPhase::Running && !record.at_once)?;
-            let step = step(plan, record, input);
+            let step = step(&mut KeptSurvey::default(), plan, record, input);
             if step.change.is_some() || step.roll_back.is_some() {
                 // It is about to move.
                 return None;

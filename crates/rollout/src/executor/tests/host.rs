@@ -184,7 +184,7 @@ pub(super) fn started_with(strategy: Strategy) -> (FakeFleet, FakeHost) {
 /// A rollout whose first node has failed: it is to be rolled back.
 pub(super) fn failed() -> (FakeFleet, FakeHost, Executor) {
     let (mut world, mut host) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     host.reconcile(&mut world, &mut executor);
     let node = granted(&world).pop().unwrap();
     world.answers(&node, RunEnd::Failed(RunReason::NotCompiled));

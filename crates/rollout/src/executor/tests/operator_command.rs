@@ -203,7 +203,7 @@ fn retried_promotion_does_not_promote_the_next_wave() {
     let mut strategy = Strategy { waves: vec![wave(30), wave(60), wave(100)], ..strategy() };
     strategy.max_unavailable.default = Amount::Nodes(3);
     let (mut world, mut host) = started_with(strategy);
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     let mut to_promotion = |world: &mut FakeFleet, host: &mut FakeHost| {
         host.reconcile(world, &mut executor);
         granted(world).iter().for_each(|node| world.answers(node, RunEnd::Validated));
@@ -279,7 +279,7 @@ fn only_retry_needs_the_plan() {
     let retry = || request_of(RolloutCommand::Retry(RetryTarget::AllFailed));
     let strategy = Strategy { on_failure: OnFailure::Pause, ..strategy() };
     let (mut world, mut host) = started_with(strategy);
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     host.reconcile(&mut world, &mut executor);
     let failed = granted(&world).pop().unwrap();
     world.answers(&failed, RunEnd::Failed(RunReason::NotCompiled));
@@ -337,7 +337,7 @@ fn rollback_is_planned_again_after_a_grant() {
         result = host.perform(&world, io);
     }
     // The rollout grants its first node before the stored plan is used.
-    host.reconcile(&mut world, &mut Executor::default());
+    host.reconcile(&mut world, &mut Executor::checked());
     let [moved] = &granted(&world)[..] else { panic!("one node is granted") };
     let (moved, back) = (moved.clone(), host.resume_request(&mut world, &mut executor, result).unwrap());
     let plan = host.blobs[&record(&world, back.id.0).plan].plan();

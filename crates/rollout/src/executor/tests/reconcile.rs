@@ -29,7 +29,7 @@ fn complete(world: &mut FakeFleet, host: &mut FakeHost, executor: &mut Executor)
 #[test]
 fn stale_view_grants_nothing() {
     let (mut world, mut host) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     let NextAction::Io(io) = world.with_input(|input| executor.next(input, IoResult::Start)) else {
         panic!("expected a request for the plan")
     };
@@ -59,7 +59,7 @@ fn stale_view_grants_nothing() {
 #[test]
 fn freshness_of_a_view_expires() {
     let (mut world, mut host) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     let write = to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::Start));
     let committed = commit(&mut world, &write.txn);
     // The view shows the commit after a minute, and the first node has validated by then.
@@ -78,7 +78,7 @@ fn freshness_of_a_view_expires() {
 #[test]
 fn pause_needs_no_fresh_view() {
     let (mut world, mut host) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     let plan = host.blobs.remove("plan-0").unwrap();
     assert_eq!(host.reconcile(&mut world, &mut executor), ReconcileResult::Idle);
     assert_eq!(host.requests, ["plan", "view"]);
@@ -170,13 +170,13 @@ fn outcome_is_saved_after_a_crash() {
     // The replica crashes before the outcome is saved, after that, and after its record is written.
     for lives in 0..3 {
         let (mut world, mut host) = started_rollout();
-        complete(&mut world, &mut host, &mut Executor::default());
+        complete(&mut world, &mut host, &mut Executor::checked());
         // The reconciliation that completed it has saved the outcome: remove it again.
         let mut ended = record(&world, 1);
         ended.outcome = None;
         world.put_json(world.keys.rollout(ended.id), &ended);
         host.outcomes = 0;
-        let mut first = Executor::default();
+        let mut first = Executor::checked();
         let mut next = world.with_input(|input| first.next(input, IoResult::Start));
         for _ in 0..lives {
             let NextAction::Io(io) = next else { panic!("{next:?}") };
@@ -186,11 +186,11 @@ fn outcome_is_saved_after_a_crash() {
         if let NextAction::Commit(write) = next {
             world.commit(&write.txn).unwrap();
         }
-        assert_eq!(host.reconcile(&mut world, &mut Executor::default()), ReconcileResult::Idle);
+        assert_eq!(host.reconcile(&mut world, &mut Executor::checked()), ReconcileResult::Idle);
         let kept = format!("outcome-{}", host.outcomes);
         assert_eq!(record(&world, 1).outcome, Some(kept), "{lives}");
         host.requests.clear();
-        assert_eq!(host.reconcile(&mut world, &mut Executor::default()), ReconcileResult::Idle);
+        assert_eq!(host.reconcile(&mut world, &mut Executor::checked()), ReconcileResult::Idle);
         assert!(host.requests.is_empty(), "it is saved once");
     }
 }
@@ -198,11 +198,11 @@ fn outcome_is_saved_after_a_crash() {
 #[test]
 fn unsaveable_outcome_blocks_nothing() {
     let (mut world, mut host) = started_rollout();
-    complete(&mut world, &mut host, &mut Executor::default());
+    complete(&mut world, &mut host, &mut Executor::checked());
     let mut ended = record(&world, 1);
     ended.outcome = None;
     world.put_json(world.keys.rollout(ended.id), &ended);
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     host.is_full = true;
     let later = world.now + SignedDuration::from_mins(1);
     assert_eq!(
@@ -223,7 +223,7 @@ fn unsaveable_outcome_blocks_nothing() {
 #[test]
 fn lost_controller_lock_stops_the_executor() {
     let (mut world, mut host) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     let write = to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::Start));
     assert_eq!(grants(&write).len(), 1);
     let outcome = host.finish(&mut world, &mut executor, IoResult::Commit(CommitResult::LockLost));
@@ -235,7 +235,7 @@ fn lost_controller_lock_stops_the_executor() {
 fn grant_with_unknown_outcome_is_made_once() {
     for carried_out in [true, false] {
         let (mut world, mut host) = started_rollout();
-        let mut executor = Executor::default();
+        let mut executor = Executor::checked();
         let write = to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::Start));
         if carried_out {
             world.commit(&write.txn).unwrap();
@@ -253,7 +253,7 @@ fn grant_with_unknown_outcome_is_made_once() {
 #[test]
 fn conflicting_decision_is_made_again() {
     let (mut world, mut host) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     let write = to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::Start));
     apply(&mut world, &pause());
     let committed = commit(&mut world, &write.txn);
@@ -265,7 +265,7 @@ fn conflicting_decision_is_made_again() {
 #[test]
 fn invalid_record_pauses_the_rollout() {
     let (mut world, mut host) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::Start));
     let write = to_commit(host.reconcile_to_write(
         &world,
@@ -286,7 +286,7 @@ fn invalid_record_pauses_the_rollout() {
 #[test]
 fn unexpected_io_result_fails() {
     let (world, _) = started_rollout();
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     let next = world.with_input(|input| executor.next(input, IoResult::ViewReached));
     assert!(matches!(next, NextAction::Done(ReconcileResult::Failed)), "{next:?}");
 }
@@ -302,7 +302,7 @@ fn gated() -> (FakeFleet, FakeHost, Executor) {
     };
     let gate = Gate { checks: vec![check], ..Gate::default() };
     let (mut world, mut host) = started_with(Strategy { gate, ..strategy() });
-    let mut executor = Executor::default();
+    let mut executor = Executor::checked();
     while executor.gate_request().is_none() {
         host.reconcile(&mut world, &mut executor);
         for node in granted(&world) {

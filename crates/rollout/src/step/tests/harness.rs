@@ -11,7 +11,7 @@ use muster_core::txn::Revision;
 use crate::command::{CommandRefused, RolloutCommand, apply_command};
 use crate::plan::{Request, plan};
 use crate::start::{StartOptions, StartTxn, start};
-use crate::step::{IndexedPlan, MAX_GRANTS, Step, step};
+use crate::step::{IndexedPlan, KeptSurvey, MAX_GRANTS, Step, step};
 use crate::testing::{FakeFleet, RunEnd, node, request};
 
 /// The limit of steps without a wait. A rollout that exceeds it would never end.
@@ -20,6 +20,7 @@ const MAX_STEPS: usize = 50;
 pub(super) struct RolloutHarness {
     pub world: FakeFleet,
     pub plan: IndexedPlan,
+    survey: KeptSurvey,
     pub id: RolloutId,
     /// Every grant, in order.
     pub granted: Vec<String>,
@@ -68,7 +69,7 @@ impl RolloutHarness {
         let options = StartOptions { request: format!("to {}", request.to), by: "ann".into(), supersede: false };
         let StartTxn { id, txn } = world.with_input(|input| start(input, &made, "sha256:plan", options)).unwrap();
         world.commit(&txn.unwrap()).unwrap();
-        Self { world, plan: IndexedPlan::new(made), id, granted: Vec::new() }
+        Self { world, plan: IndexedPlan::new(made), survey: KeptSurvey::checked(), id, granted: Vec::new() }
     }
 
     pub(super) fn record(&self) -> RolloutRecord {
@@ -83,11 +84,14 @@ impl RolloutHarness {
         self.record().phase
     }
 
-    pub(super) fn decide(&self) -> Step {
+    /// Decides with the kept survey, and with a new one.
+    pub(super) fn decide(&mut self) -> Step {
         let record = self.record();
-        let first = self.world.with_input(|input| step(&self.plan, &record, input));
-        assert_eq!(first, self.world.with_input(|input| step(&self.plan, &record, input)), "a step is deterministic");
-        first
+        let Self { world, plan, survey, .. } = self;
+        let kept = world.with_input(|input| step(survey, plan, &record, input));
+        let new = world.with_input(|input| step(&mut KeptSurvey::default(), plan, &record, input));
+        assert_eq!(kept, new, "the kept survey decides otherwise");
+        new
     }
 
     /// Steps until nothing is left to do. Returns the granted nodes.

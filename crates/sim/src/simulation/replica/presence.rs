@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_core::fleet::changes::{ChangeLog, ChangePosition, ChangedNodes};
 use muster_core::fleet::{Effects, Fleet};
 use muster_core::names::{NodeName, ReplicaId};
 use muster_core::node::liveness::{Link, LivenessInput, LivenessTimeouts, decide, may_be_active, transactions};
@@ -166,16 +167,35 @@ pub(super) struct Links {
     all_stale: bool,
     /// The live servers, by the view.
     servers: BTreeSet<ReplicaId>,
+    /// Nodes whose connection here began or ended last.
+    changes: ChangeLog,
 }
 
 impl Default for Links {
     fn default() -> Self {
-        Self { known: Arc::default(), stale: BTreeSet::new(), all_stale: true, servers: BTreeSet::new() }
+        Self {
+            known: Arc::default(),
+            stale: BTreeSet::new(),
+            all_stale: true,
+            servers: BTreeSet::new(),
+            changes: ChangeLog::default(),
+        }
     }
 }
 
 impl Links {
-    pub(super) fn invalidate(&mut self, node: &NodeName) {
+    /// A connection here began or ended.
+    pub(super) fn connection_changed(&mut self, node: &NodeName) {
+        self.changes.record(node.clone(), self.known.len());
+        self.invalidate(node);
+    }
+
+    /// As in the server: connections to other servers change with keys.
+    pub(super) fn changes(&self, since: Option<&ChangePosition>) -> ChangedNodes {
+        self.changes.read(since)
+    }
+
+    fn invalidate(&mut self, node: &NodeName) {
         if !self.all_stale {
             self.stale.insert(node.clone());
         }

@@ -27,7 +27,7 @@ use crate::simulation::world::World;
 /// The grace time of a disconnection, as in the server.
 pub(crate) const TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rollouts {
     executor: Executor,
     reconciliations: u64,
@@ -37,6 +37,14 @@ pub(crate) struct Rollouts {
     again: bool,
     /// The gate that is being checked.
     gate: Option<GateRequest>,
+}
+
+impl Default for Rollouts {
+    /// The executor checks itself: nothing changes while it decides.
+    fn default() -> Self {
+        let (executor, reconciliations) = (Executor::checked(), 0);
+        Self { executor, reconciliations, reconcile: None, again: false, gate: None }
+    }
 }
 
 impl World {
@@ -52,8 +60,15 @@ impl World {
         let fleet = self.replicas[replica].view.take()?;
         let (ages, since) = (&self.replicas[replica].watch.ages, self.now);
         let observed_for = |revision| ages.age_of(revision, since);
-        let input =
-            DecisionInput { fleet: &fleet, link: &link, disconnect_grace: TIMEOUT, now, observed_for: &observed_for };
+        let changed = &self.replicas[replica].agents.links;
+        let input = DecisionInput {
+            fleet: &fleet,
+            link: &link,
+            link_changes: &|since| changed.changes(since),
+            disconnect_grace: TIMEOUT,
+            now,
+            observed_for: &observed_for,
+        };
         let seen = reconcile(&input, self);
         self.replicas[replica].view = Some(fleet);
         Some(seen)

@@ -74,7 +74,7 @@ impl World {
             agent: open.agent(),
             pinged: false,
         };
-        self.replicas[replica].agents.links.invalidate(&node);
+        self.replicas[replica].agents.links.connection_changed(&node);
         if let Some(earlier) = self.replicas[replica].agents.connections.insert(node, connection) {
             self.close_replica_end(earlier.session);
             self.notify_agent_of_loss(earlier.session);
@@ -167,7 +167,7 @@ impl World {
 
     fn refuse_agent(&mut self, replica: ReplicaNumber, session: SessionNumber, node: &NodeName) {
         self.replicas[replica].agents.connections.remove(node);
-        self.replicas[replica].agents.links.invalidate(node);
+        self.replicas[replica].agents.links.connection_changed(node);
         self.close_replica_end(session);
         self.notify_agent_of_loss(session);
     }
@@ -186,7 +186,7 @@ impl World {
             connection.heard_at = fleet.revision;
         }
         server.agents.silent_since.remove(&node);
-        server.agents.links.invalidate(&node);
+        server.agents.links.connection_changed(&node);
         self.send(session, SyncEvent::Hello { incarnation, role, host_name: None, now, protocol: None });
         self.send_updates(replica, &node);
         self.connections_changed(replica);
@@ -217,7 +217,7 @@ impl World {
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
         let connection = server.agents.connections.remove(&node);
-        server.agents.links.invalidate(&node);
+        server.agents.links.connection_changed(&node);
         if let Some(agent) = connection.and_then(|connection| connection.agent).filter(|agent| agent.every.is_some()) {
             server.agents.ended_calls.insert(node.clone(), EndedCall { ended: now, agent });
         }
