@@ -63,6 +63,11 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
         cause: "The checker expected a paused node to run at the end of the scenario.",
     },
     RegressionSeed {
+        seed: 1_647_854_299_786_696_593,
+        cause: "A server registered again after a decision that had counted its agents as disconnected, and the checker expected a \
+                grant for one of them.",
+    },
+    RegressionSeed {
         seed: 342_013_184_927_006_882,
         cause: "A node rolled itself back and validated the target again for a new grant, and the checker counted the cause of that run \
                 as a failure.",

@@ -1,10 +1,10 @@
 //! State of each node at each revision: a decision is checked on the state that it was based on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
-use muster_core::names::{NodeName, Role, Version};
+use muster_core::names::{NodeName, ReplicaId, Role, Version};
 use muster_core::node::pause::{PauseRecord, PauseScope};
 use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::report::Cause;
@@ -45,6 +45,8 @@ pub(super) struct NodeFacts {
     pub(super) rebooted: bool,
     /// By the store, no server has its agent.
     pub(super) gone: bool,
+    /// The server that has its agent, by the store.
+    pub(super) server: Option<ReplicaId>,
     pub(super) went_back: bool,
     /// Its last run was interrupted and is repeated, which says nothing about the version.
     pub(super) interrupted: bool,
@@ -76,6 +78,7 @@ pub(super) struct NodeHistory {
     nodes: BTreeMap<NodeName, Vec<(Revision, NodeFacts)>>,
     bases: Vec<(Revision, Base)>,
     pauses: Vec<(Revision, Vec<(PauseScope, PauseRecord)>)>,
+    servers: Vec<(Revision, BTreeSet<ReplicaId>)>,
 }
 
 /// The time of a decision, by its clock. It may have been committed later.
@@ -156,6 +159,7 @@ impl NodeHistory {
             answered: last.map(|last| last.generation).unwrap_or_default(),
             rebooted: observed.is_some_and(|observed| observed.rebooted),
             gone: node.presence.as_ref().is_some_and(|(presence, _)| presence.replica.is_none()),
+            server: node.presence.as_ref().and_then(|(presence, _)| presence.replica.clone()),
             interrupted: last.is_some_and(|last| {
                 matches!(last.reason, Some(RunReason::Interrupted { .. } | RunReason::Lost { .. }))
             }),
@@ -192,6 +196,16 @@ impl NodeHistory {
     /// The pauses at a revision.
     pub(super) fn pauses(&self, revision: Revision) -> &[(PauseScope, PauseRecord)] {
         at(&self.pauses, revision).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    pub(super) fn record_servers(&mut self, fleet: &Fleet, revision: Revision) {
+        self.servers.push((revision, fleet.replicas().keys().cloned().collect()));
+    }
+
+    /// True if by the store no live server has the agent of a node. A dead server has no agents, and cannot record that.
+    pub(super) fn is_disconnected(&self, facts: &NodeFacts, revision: Revision) -> bool {
+        let live = at(&self.servers, revision);
+        facts.server.as_ref().is_none_or(|server| live.is_none_or(|live| !live.contains(server)))
     }
 
     pub(super) fn base(&self, revision: Revision) -> Base {

@@ -323,6 +323,7 @@ impl Checker {
             self.facts.record_pauses(&self.fleet, seen.revision);
         }
         if effects.servers {
+            self.facts.record_servers(&self.fleet, seen.revision);
             self.record_takeover(seen.at);
         }
     }

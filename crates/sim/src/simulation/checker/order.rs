@@ -43,12 +43,11 @@ impl Checker {
             return NodeOutcome::Excused;
         }
         let deadlines = &plan.strategy.deadlines;
+        // In the view of the decision, or now: the deciding server knows the end of its own streams before the store does.
         let disconnected = || {
-            let node = self.fleet.get(name);
-            let presence = node.and_then(|node| node.presence.as_ref()).map(|(presence, _)| presence);
-            let server = presence.and_then(|presence| presence.replica.as_ref());
-            // A dead server has no agents, and cannot record that.
-            server.is_none_or(|server| !self.fleet.replicas().contains_key(server))
+            let latest = self.fleet.revision;
+            self.facts.is_disconnected(facts, seen)
+                || self.facts.state_at(name, latest).is_some_and(|now| self.facts.is_disconnected(now, latest))
         };
         let Some(grant) = facts.granted_by(record.id, &record.to) else {
             let at_target = facts.desired(&base).is_some_and(|(version, _)| version == record.to);
