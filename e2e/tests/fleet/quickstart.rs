@@ -77,16 +77,19 @@ fn start_from_nothing(sandbox: &Sandbox) {
     let first = UpProcess::start(sandbox, &quickstart(), &["--once"]).process.wait_exit(TIMEOUT);
     assert_eq!(first.code(), 0, "{}\n{}", first.stdout, first.stderr);
     assert!(first.stdout.contains("all 4 nodes validated at v1"), "{}", first.stdout);
-    for (node, reason) in
-        [("web1", "waiting for role db: 0 of 1 active"), ("lb1", "waiting for role web: 0 of 2 active")]
-    {
-        let lines = lines_of(&first.stdout, node);
-        let pending = lines.iter().position(|line| *line == format!("pending v1: {reason}"));
-        let validated = lines.iter().position(|line| line.starts_with("validated v1"));
+    let seen = |node: &str, text: &str| lines_of(&first.stdout, node).iter().any(|line| line.starts_with(text));
+    let waits = [
+        ("web1", "pending v1: waiting for role db: 0 of 1 active"),
+        ("lb1", "pending v1: waiting for role web: 0 of 2 active"),
+    ];
+    // What a node waits for may be there in the moment in which its run ends: then its next run is what can be seen.
+    assert!(waits.iter().any(|(node, pending)| seen(node, pending)), "{}", first.stdout);
+    let validated = |node: &str| {
+        let is_validated = |line: &str| lines_of(line, node).iter().any(|line| line.starts_with("validated v1"));
         // The last line of a node may be that of the table.
-        assert!(pending.is_some(), "{node} was pending with a reason: {lines:#?}\n{}", first.stdout);
-        assert!(validated.is_none_or(|at| Some(at) > pending), "{lines:#?}");
-    }
+        first.stdout.lines().position(is_validated).unwrap_or(usize::MAX)
+    };
+    assert!(["db1", "web1", "lb1"].map(validated).is_sorted(), "{}", first.stdout);
     sandbox.assert_no_processes();
     assert!(sandbox.path("state/store").exists(), "the state is kept");
 }

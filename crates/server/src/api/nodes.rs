@@ -237,7 +237,9 @@ fn self_value(reader: &Reader, scope: &Scope, node: &NodePath, path: &str) -> Re
     let name = node.designed(reader, scope)?;
     scope.read(reader, |fleet| {
         let values = fleet.get(&name).map(Node::self_values).unwrap_or_default();
-        let value = self_values::at_path(&values, path).ok_or_else(|| {
+        // A design may give a node nothing. All of its values are none then; that is an answer.
+        let whole = || path.is_empty().then(|| serde_json::json!(values));
+        let value = self_values::at_path(&values, path).or_else(whole).ok_or_else(|| {
             let detail = format!("the design gives {name} no value {path:?}");
             let known: Vec<&str> = values.keys().map(String::as_str).collect();
             ApiError(Problem::new(ProblemCode::NotFound, detail).hint(format!("it gives {}", known.join(", "))))
