@@ -1,5 +1,6 @@
 //! The node's addresses by interface: as configured, or as the kernel has them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -90,11 +91,11 @@ fn select(addresses: impl Iterator<Item = (String, IpAddr)>) -> Interfaces {
     let (v4, v6): (Vec<_>, Vec<_>) = addresses
         .filter(|(name, address)| !is_local(address) && !IGNORED.iter().any(|ignored| name.starts_with(ignored)))
         .partition(|(_, address)| address.is_ipv4());
-    let mut interfaces = Interfaces::new();
+    let mut selected = BTreeMap::new();
     for (name, address) in v4.into_iter().chain(v6) {
-        interfaces.entry(name).or_insert_with(|| address.to_string());
+        selected.entry(name).or_insert_with(|| address.to_string());
     }
-    interfaces
+    selected.into()
 }
 
 /// Groups of rtnetlink (`RTMGRP_IPV4_IFADDR` and `RTMGRP_IPV6_IFADDR`): added and removed addresses.

@@ -35,7 +35,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 pub fn variables(job: &Job<'_>) -> Vec<(String, OsString)> {
     let (node, directory) = (job.node, job.directory);
-    let address = node.interfaces.addresses().into_values().next().unwrap_or_default();
+    let interfaces = node.interfaces.addresses();
+    let address = interfaces.addresses().next().unwrap_or_default();
     let inherited = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let variables: [(&str, OsString); 19] = [
         ("PATH", inherited("PATH").unwrap_or_else(|| PATH.into())),

@@ -144,7 +144,7 @@ fn fill(text: &str, interfaces: &Interfaces, root: &Path) -> Result<String, Stri
             ("root", _) => filled.push_str(&root.display().to_string()),
             (_, Some(address)) => filled.push_str(address),
             (_, None) => {
-                let known: Vec<_> = interfaces.keys().map(|name| format!("{{{name}}}")).collect();
+                let known: Vec<_> = interfaces.names().map(|name| format!("{{{name}}}")).collect();
                 return Err(format!("unknown placeholder {{{name}}}: use {} or {{root}}", known.join(", ")));
             }
         }

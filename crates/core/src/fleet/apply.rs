@@ -494,7 +494,7 @@ impl Fleet {
         for role in [&before, &after].into_iter().flatten().map(|active| &active.role) {
             effects.lookups.insert(format!("active_roles::{role}"));
             let (old, new) = (interfaces(&before, role), interfaces(&after, role));
-            for name in old.keys().chain(new.keys()).filter(|name| old.get(*name) != new.get(*name)) {
+            for name in old.names().chain(new.names()).filter(|name| old.get(name) != new.get(name)) {
                 effects.lookups.insert(format!("active_roles::{role}::{}", interface_in_key(name)));
             }
         }

@@ -127,7 +127,7 @@ pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResu
             let address = |name: &NodeName| {
                 let interfaces = &fleet.get(name)?.active()?.interfaces;
                 let found = interfaces.iter().find(|(known, _)| interface_in_key(known) == interface);
-                found.map(|(_, address)| address.clone())
+                found.map(|(_, address)| address)
             };
             let with = || nodes.iter().filter(|name| address(name).is_some());
             let value = with().filter_map(address).collect::<Vec<_>>();

@@ -159,7 +159,7 @@ impl Sum {
 impl RoleTags {
     pub fn add(&mut self, node: &NodeName, interfaces: &Interfaces) {
         self.all.add(hash(&[node.as_str(), &canonical(interfaces)]));
-        for (interface, address) in interfaces {
+        for (interface, address) in interfaces.iter() {
             let sum = self.interfaces.entry(interface_in_key(interface)).or_default();
             sum.add(hash(&[node.as_str(), interface, address]));
         }
@@ -167,7 +167,7 @@ impl RoleTags {
 
     pub fn remove(&mut self, node: &NodeName, interfaces: &Interfaces) {
         self.all.remove(hash(&[node.as_str(), &canonical(interfaces)]));
-        for (interface, address) in interfaces {
+        for (interface, address) in interfaces.iter() {
             let key = interface_in_key(interface);
             if let Some(sum) = self.interfaces.get_mut(&key) {
                 sum.remove(hash(&[node.as_str(), interface, address]));

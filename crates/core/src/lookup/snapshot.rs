@@ -182,7 +182,7 @@ pub fn describe_change(key: &str, before: &Snapshot, after: &Snapshot) -> Lookup
 
 fn address(interfaces: &Interfaces, wanted: &str) -> Option<Value> {
     let found = interfaces.iter().find(|(name, _)| interface_in_key(name) == wanted);
-    found.map(|(_, address)| Value::from(address.as_str()))
+    found.map(|(_, address)| Value::from(address))
 }
 
 /// Nodes that were added, removed or changed. `None`: the role or key did not exist.

@@ -33,14 +33,14 @@ pub struct ServiceSpec {
 impl ServiceSpec {
     /// Address of the service on a node, or an error message.
     pub fn address(&self, interfaces: &Interfaces) -> Result<String, String> {
-        let known = || interfaces.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let known = || interfaces.names().collect::<Vec<_>>().join(", ");
         match &self.interface {
             Some(name) => {
                 interfaces.get(name).ok_or_else(|| format!("the node has no interface {name}: it has {}", known()))
             }
-            None => interfaces.values().next().ok_or_else(|| "the node has no interface".to_owned()),
+            None => interfaces.addresses().next().ok_or_else(|| "the node has no interface".to_owned()),
         }
-        .cloned()
+        .map(str::to_owned)
     }
 }
 

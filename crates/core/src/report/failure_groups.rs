@@ -122,7 +122,7 @@ impl NodeTexts {
     fn new(failed: &GroupedFailure) -> Self {
         let node = &failed.member.node;
         let mut own = vec![(node.to_string(), "<node>"), (failed.host.clone(), "<node>")];
-        own.extend(failed.interfaces.values().map(|address| (address.clone(), "<address>")));
+        own.extend(failed.interfaces.addresses().map(|address| (address.to_owned(), "<address>")));
         own.retain(|(text, _)| !text.is_empty());
         own.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         own.dedup();

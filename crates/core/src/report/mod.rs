@@ -4,6 +4,7 @@ pub mod drift;
 pub mod failure_groups;
 pub mod group_commit;
 pub mod intake;
+mod interfaces;
 pub mod log_time;
 pub mod reason;
 pub mod record;
@@ -25,8 +26,7 @@ use crate::names::{HostName, NodeName, Role, RunId, Version};
 use crate::report::reason::RunReason;
 use crate::txn::Generation;
 
-/// Interface name → address.
-pub type Interfaces = BTreeMap<String, String>;
+pub use interfaces::Interfaces;
 
 /// One report. A run sends two: after the applier and after the validation. A validation between runs sends one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -87,7 +87,7 @@ pub struct ObservedRecord {
     /// Version of the last passed validation. None if the last one failed. `active_roles` follows this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passed: Option<Version>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "Interfaces::is_empty")]
     pub interfaces: Interfaces,
     /// Services that the last passed validation proved. Empty if the last one failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -38,8 +38,11 @@ pub fn clip(text: &str, limit: usize) -> String {
 
 /// The first interfaces. A node with more than a dozen must name the relevant ones in its content.
 pub(crate) fn interfaces(all: &Interfaces) -> Interfaces {
-    let legal = |(name, address): &(&String, &String)| name.len() <= 16 && address.len() <= 46;
-    all.iter().filter(legal).take(INTERFACES).map(|(name, address)| (name.clone(), address.clone())).collect()
+    let legal = |(name, address): &(&str, &str)| name.len() <= 16 && address.len() <= 46;
+    if all.len() <= INTERFACES && all.iter().all(|interface| legal(&interface)) {
+        return all.clone();
+    }
+    all.iter().filter(legal).take(INTERFACES).map(|(name, address)| (name.to_owned(), address.to_owned())).collect()
 }
 
 /// The services, or none over the limit; agents do not send more, because the build of the release refuses it.

@@ -77,7 +77,7 @@ async fn only_nodes_that_looked_a_key_up_are_woken() {
     let SyncEvent::Snapshot { changed, snapshot } = next(&mut web).await else { panic!("web1 looked it up") };
     assert_eq!(changed, ["active_roles::db::eth0"]);
     let db = &snapshot.active_roles[&Role::new("db").unwrap()];
-    assert_eq!(db[&node("db1")]["eth0"], "addr-of-db1");
+    assert_eq!(db[&node("db1")].get("eth0").unwrap(), "addr-of-db1");
 
     // The first event for lb1 is about the web node, not about the earlier db node.
     fixture.validate("web2", 1).await;

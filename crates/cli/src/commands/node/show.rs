@@ -1,5 +1,7 @@
 //! `muster node show`: shows the state, the runs and the log of a node.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use muster_core::node::liveness::Link;
 use muster_core::node::record::MachinePhase;
@@ -69,9 +71,6 @@ async fn last_run(session: &Session, detail: &NodeDetail) -> Result<Option<RunDe
 fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     let row = &detail.row;
     let mut fact = |name: &str, text: String| out.line(format_args!("{name:<11} {}", text::one_line(&text)));
-    let joined = |pairs: &std::collections::BTreeMap<String, String>| {
-        pairs.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
-    };
 
     fact("node", format!("{} (role {})", row.node, row.role));
     if let Some(host) = host(detail) {
@@ -133,10 +132,10 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
         fact("profile", profile.clone());
     }
     if !detail.record.labels.is_empty() {
-        fact("labels", joined(&detail.record.labels));
+        fact("labels", joined(detail.record.labels.iter()));
     }
     if !detail.interfaces.is_empty() {
-        fact("addresses", joined(&detail.interfaces));
+        fact("addresses", joined(detail.interfaces.iter()));
     }
     if !detail.published.is_empty() {
         let published: Vec<String> = detail.published.iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -304,4 +303,9 @@ fn log(detail: &NodeDetail, out: &mut Out) {
     if let Some(last) = &detail.last {
         out.line(format_args!("Full log: muster node logs {} --run {}", detail.row.node, last.run));
     }
+}
+
+/// The pairs as `a 1, b 2`.
+fn joined(pairs: impl Iterator<Item = (impl fmt::Display, impl fmt::Display)>) -> String {
+    pairs.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }

@@ -116,8 +116,11 @@ fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
     let observed = ObservedRecord { passed: Some("v1".parse().unwrap()), ..ObservedRecord::default() };
     put(fleet, keys.observed(&name(node)), &observed, 51);
     if active {
-        let role =
-            ActiveRole { role: Role::new("web").unwrap(), interfaces: BTreeMap::new(), services: Default::default() };
+        let role = ActiveRole {
+            role: Role::new("web").unwrap(),
+            interfaces: Default::default(),
+            services: Default::default(),
+        };
         put(fleet, keys.active_role(&version, &name(node)), &role, 51);
     }
 }
@@ -201,7 +204,7 @@ fn leaving_machine_that_joined_is_removed_at_its_deadline() {
         put(&mut before, keys.observed(&name(node)), &reader, 20);
     }
     let role =
-        ActiveRole { role: Role::new("web").unwrap(), interfaces: BTreeMap::new(), services: Default::default() };
+        ActiveRole { role: Role::new("web").unwrap(), interfaces: Default::default(), services: Default::default() };
     put(&mut before, keys.active_role(&"v1".parse().unwrap(), &name("web1")), &role, 21);
     let until = begin(Timestamp::UNIX_EPOCH).until;
     let early = drain(&before, Timestamp::UNIX_EPOCH);
