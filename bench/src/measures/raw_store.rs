@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::keys::Keys;
 use muster_core::names::{NodeName, Role};
-use muster_core::report::record::RunHistory;
+use muster_core::report::history::NodeHistory;
 use muster_core::report::status_move;
 use muster_core::report::status_move::{MoveInput, StatusMove};
 use muster_core::txn::{Guard, Op, Revision, Txn};
@@ -21,7 +21,7 @@ use crate::parts::{machine, project};
 use crate::row::{BenchRow, Unit};
 
 /// Reports until a node's history is full.
-const FULL: usize = 42;
+const FULL: u64 = 42;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRate {
@@ -89,9 +89,9 @@ fn last_moves(node: &NodeName) -> anyhow::Result<Vec<Txn>> {
     let role = Role::new("web")?;
     let mut reporter = Reporter::new(node.clone(), 1, project::version("v1")?);
     let now = machine::timestamp()?;
-    let mut known = (None, RunHistory::default());
+    let mut known = (None, NodeHistory::default());
     let mut moves = Vec::new();
-    for _ in 0..FULL {
+    for revision in 1..=FULL {
         let report = reporter.next()?;
         let (observed, history) = &known;
         let digest = "5".repeat(64);
@@ -109,7 +109,7 @@ fn last_moves(node: &NodeName) -> anyhow::Result<Vec<Txn>> {
         let StatusMove::Apply(applied) = status_move::decide(move_, &report)? else {
             anyhow::bail!("a report of {node} changes nothing");
         };
-        known = (Some(applied.observed), applied.history);
+        known = (Some(applied.observed), known.1.committed(applied.history, Revision(revision)));
         moves.push(applied.txn);
     }
     let run = moves.len().checked_sub(2).context("a run makes two reports")?;

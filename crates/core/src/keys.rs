@@ -182,7 +182,17 @@ impl Keys {
         self.key(format_args!("observed/{node}"))
     }
 
-    pub fn history(&self, node: &NodeName) -> String {
+    pub fn past_run(&self, node: &NodeName, run: &RunId) -> String {
+        self.key(format_args!("history/{node}/{run}"))
+    }
+
+    /// Prefix of the runs in the history of a node.
+    pub fn past_runs(&self, node: &NodeName) -> String {
+        self.key(format_args!("history/{node}/"))
+    }
+
+    /// The history of a node in one value, as earlier versions wrote it.
+    pub fn run_list(&self, node: &NodeName) -> String {
         self.key(format_args!("history/{node}"))
     }
 
@@ -309,7 +319,12 @@ pub enum Key {
     Observed {
         node: NodeName,
     },
-    History {
+    PastRun {
+        node: NodeName,
+        run: RunId,
+    },
+    /// The history of a node in one value, as earlier versions wrote it.
+    RunList {
         node: NodeName,
     },
     Node {
@@ -394,7 +409,8 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         },
         ["active_roles", v, n, "address"] => Key::ActiveRole { version: version(v)?, node: node(n)? },
         ["observed", n] => Key::Observed { node: node(n)? },
-        ["history", n] => Key::History { node: node(n)? },
+        ["history", n, run] => Key::PastRun { node: node(n)?, run: RunId::new(*run).ok()? },
+        ["history", n] => Key::RunList { node: node(n)? },
         ["nodes", n] => Key::Node { node: node(n)? },
         ["machines", n] => Key::Machine { node: node(n)? },
         ["policy", n] => Key::Policy { node: node(n)? },
@@ -439,6 +455,7 @@ mod tests {
         let node = NodeName::new("web1_blue").unwrap();
         let version = Version::new("v1.0+b_2").unwrap();
         let replica = ReplicaId::new("ctl1-0a1b2c").unwrap();
+        let run = RunId::new("20270115t080000-000007-abcdef01").unwrap();
         let mut table = vec![
             (keys.store_epoch(), Key::StoreEpoch),
             (keys.restoring(), Key::Restoring),
@@ -455,7 +472,8 @@ mod tests {
             (keys.provisioned(false, &node), Key::Provisioned { success: false, node: node.clone() }),
             (keys.active_role(&version, &node), Key::ActiveRole { version: version.clone(), node: node.clone() }),
             (keys.observed(&node), Key::Observed { node: node.clone() }),
-            (keys.history(&node), Key::History { node: node.clone() }),
+            (keys.past_run(&node, &run), Key::PastRun { node: node.clone(), run: run.clone() }),
+            (keys.run_list(&node), Key::RunList { node: node.clone() }),
             (keys.node(&node), Key::Node { node: node.clone() }),
             (keys.machine(&node), Key::Machine { node: node.clone() }),
             (keys.policy(&node), Key::Policy { node: node.clone() }),
@@ -514,6 +532,8 @@ mod tests {
             "status/configured/success/v1",
             "status/validated/pending/v1/db1",
             "observed/Not-A-Node",
+            "history/web1/",
+            "history/web1/Not-A-Run",
             "replicas/-",
             "tokens/x",
             "certificates/..",

@@ -15,10 +15,11 @@ use muster_core::names::{DataKey, EnvName, NodeName, Role, RunId, ServiceName, V
 use muster_core::node::decommission;
 use muster_core::node::record::NodeRecord;
 use muster_core::node::service_state::ServiceState;
+use muster_core::report::history::{HISTORY_LENGTH, NodeHistory};
 use muster_core::report::reason::{Need, RunReason};
-use muster_core::report::record::{ActiveRole, ObservedRecord, RunHistory};
+use muster_core::report::record::{ActiveRole, ObservedRecord};
 use muster_core::report::status_move::{self, MoveInput, StatusMove};
-use muster_core::report::summary::{HISTORY_LENGTH, OBSERVED_LIMIT};
+use muster_core::report::summary::OBSERVED_LIMIT;
 use muster_core::report::{
     Cause, CheckResult, Counts, Facts, FirstFailure, Interfaces, LookupChange, Outcome, Report, ResourceError,
     RunResult, Verdict,
@@ -186,7 +187,7 @@ impl FleetWorld {
         let before = names.len();
         names.dedup();
         assert_eq!(names.len(), before, "a transaction names a key twice: {txn:?}");
-        assert!(txn.ops.len() <= 8, "a move is at most 8 operations, or groups of 16 would not fit: {txn:?}");
+        assert!(txn.ops.len() <= 12, "a move is at most 12 operations: {txn:?}");
 
         self.revision = Revision(self.revision.0 + 1);
         let mut changes = Vec::new();
@@ -229,11 +230,10 @@ impl FleetWorld {
     fn decide_report(&mut self, node: usize, report: &Report) -> (StatusMove, Option<Effects>) {
         let name = Self::name(node);
         let observed = self.observed(node);
-        let history: RunHistory = self
-            .store
-            .get(&self.keys.history(&name))
-            .map(|(value, _)| serde_json::from_slice(value).unwrap())
-            .unwrap_or_default();
+        let prefix = self.keys.past_runs(&name);
+        let runs = self.store.iter().filter(|(key, _)| key.starts_with(&prefix));
+        let runs = runs.map(|(key, (value, at))| (key.as_str(), &value[..], *at));
+        let history = NodeHistory::from_store(runs, None).unwrap();
         let known = MoveInput {
             keys: &self.keys,
             node: &name,
@@ -288,7 +288,7 @@ impl FleetWorld {
             if let Some((value, _)) = self.store.get(&self.keys.observed(&name)) {
                 assert!(value.len() <= OBSERVED_LIMIT, "observed of {name} is {} bytes", value.len());
             }
-            assert!(node.history().0.len() <= HISTORY_LENGTH);
+            assert!(node.history.keys().len() <= HISTORY_LENGTH);
         }
 
         // 14: a view that is built again from the store is the same.

@@ -10,11 +10,12 @@ use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::record::NodeRecord;
 use muster_core::report::group_commit::{GroupCommit, GroupIoRequest, GroupIoResult, GroupPart, MAX_ATTEMPTS};
+use muster_core::report::history::{HISTORY_LENGTH, NodeHistory};
 use muster_core::report::intake::{
-    Intake, IntakeView, MAX_GROUP, MAX_IN_FLIGHT, MAX_WAITING, NodeDesign, ObservedStatus, ReportAnswer, ReportBatch,
-    ReportRejection, ReportingNode, Submission,
+    Intake, IntakeView, MAX_GROUP, MAX_GROUP_OPS, MAX_IN_FLIGHT, MAX_WAITING, NodeDesign, ObservedStatus, ReportAnswer,
+    ReportBatch, ReportRejection, ReportingNode, Submission,
 };
-use muster_core::report::record::{ObservedRecord, RunHistory};
+use muster_core::report::record::ObservedRecord;
 use muster_core::report::status_move;
 use muster_core::report::{Counts, Facts, Outcome, Report, RunResult};
 use muster_core::txn::Generation;
@@ -154,8 +155,14 @@ impl IntakeStore {
 
     fn status(&self, node: &NodeName) -> ObservedStatus {
         let observed = self.values.get(&self.keys.observed(node)).map(|(value, at)| (&value[..], *at));
-        let history = self.values.get(&self.keys.history(node)).map(|(value, _)| &value[..]);
-        ObservedStatus::from_store(observed, history).unwrap()
+        let runs = self.past_runs(node).map(|(key, (value, at))| (key.as_str(), &value[..], *at));
+        let list = self.values.get(&self.keys.run_list(node)).map(|(value, _)| &value[..]);
+        ObservedStatus::from_store(observed, NodeHistory::from_store(runs, list)).unwrap()
+    }
+
+    fn past_runs(&self, node: &NodeName) -> impl Iterator<Item = (&String, &(Vec<u8>, Revision))> {
+        let prefix = self.keys.past_runs(node);
+        self.values.iter().filter(move |(key, _)| key.starts_with(&prefix))
     }
 
     /// Another replica changes the status of a node: its machine was started again.
@@ -234,6 +241,37 @@ fn full_groups_start_at_once_and_small_ones_wait() {
     assert_eq!(more + 2, MAX_IN_FLIGHT);
     intake.group_finished(&first.nodes, Vec::new(), store.revision());
     assert!(next(&mut intake, &store).0.is_some(), "a finished group makes room for the next");
+}
+
+#[test]
+fn group_has_at_most_the_operations_of_a_transaction() {
+    let (mut intake, mut store) = (Intake::default(), IntakeStore::new(MAX_GROUP));
+    for number in 0..MAX_GROUP {
+        let list = (1..=HISTORY_LENGTH).rev().map(|run| {
+            serde_json::json!({"run": format!("old-{run}"), "version": "v1", "phase": "configured", "result": "failed",
+                "causes": [], "started": Timestamp::UNIX_EPOCH, "ended": Timestamp::UNIX_EPOCH})
+        });
+        let put = Op::put_json(store.keys.run_list(&node(number)), &list.collect::<Vec<_>>()).unwrap();
+        store.commit(Txn::new().op(put)).unwrap();
+    }
+    store.catch_up();
+    (0..MAX_GROUP).for_each(|number| intake.submit(sent(number, 1)));
+    let (mut groups, mut reports) = (0, 0);
+    while reports < MAX_GROUP {
+        let mut batch = next(&mut intake, &store).0.unwrap();
+        let first = batch.group.submissions().next().unwrap().number;
+        assert_eq!(first, reports, "in the order of their arrival");
+        let txn = txn(&mut batch.group);
+        assert!(txn.ops.len() <= MAX_GROUP_OPS, "{}", txn.ops.len());
+        (groups, reports) = (groups + 1, reports + batch.group.len());
+        let revision = store.commit(txn).unwrap();
+        resume(&mut batch.group, GroupPart::Group, GroupIoResult::Committed(revision), &store);
+        intake.group_finished(&batch.nodes, batch.group.finish(), store.revision());
+    }
+    assert_eq!(groups, 4, "of 23 operations each, and later ones are not lost");
+    store.catch_up();
+    let history = &store.view.get(&node(3)).unwrap().history;
+    assert_eq!((history.keys().len(), history.listed().0.len()), (HISTORY_LENGTH, 0));
 }
 
 #[test]
@@ -430,9 +468,12 @@ impl IntakeRun {
         }
         assert_eq!(self.next, [REPORTS + 1; NODES]);
         for number in 0..NODES {
-            let ObservedStatus { observed, history: RunHistory(runs) } = self.store.status(&node(number));
-            assert_eq!(observed.map(|(observed, _): (ObservedRecord, _)| observed.seq), Some(REPORTS));
-            let runs: Vec<String> = runs.into_iter().map(|run| run.run.to_string()).collect();
+            let ObservedStatus { observed, history } = self.store.status(&node(number));
+            assert_eq!(observed.as_ref().map(|(observed, _)| observed.seq), Some(REPORTS));
+            // The last one is open.
+            let open = observed.and_then(|(observed, _): (ObservedRecord, _)| observed.open_run());
+            let ended = history.keys().iter().map(|key| key.run.to_string());
+            let runs: Vec<String> = ended.chain(open.map(|open| open.run.to_string())).collect();
             let mut once = runs.clone();
             once.dedup();
             assert_eq!((runs.len(), once), (REPORTS as usize, runs), "each report is applied once");

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::node::service_state::{ConfigureResult, ServiceState};
-use muster_core::report::record::{ObservedRecord, RunHistory};
+use muster_core::report::history::NodeHistory;
+use muster_core::report::record::ObservedRecord;
 use muster_core::report::status_move::{MoveInput, StatusMove, decide};
 use muster_core::report::{Counts, Facts, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::{Generation, Op, Revision};
@@ -52,7 +53,7 @@ fn after(observed: Option<&ObservedRecord>, report: &Report) -> (ObservedRecord,
         designed_at: Revision(1),
         in_service: true,
         observed: observed.map(|observed| (observed, Revision(2))),
-        history: &RunHistory::default(),
+        history: &NodeHistory::default(),
         log: None,
         now: Timestamp::UNIX_EPOCH,
     };

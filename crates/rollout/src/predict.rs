@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use jiff::SignedDuration;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::{NodeName, Role};
-use muster_core::report::{Cause, Outcome, Verdict};
+use muster_core::report::record::{LastRun, PastRun};
 use muster_core::rollout::plan::{PlannedNode, PlannedWave, Prediction, RolloutPlan};
 
 use crate::preflight::is_unprovisioned;
@@ -39,15 +39,11 @@ fn median(mut times: Vec<SignedDuration>) -> Option<SignedDuration> {
 
 /// The duration of the node's last complete run, from its start to its validation.
 fn last_run_time(node: &Node) -> Option<SignedDuration> {
-    let is_complete = |outcome: Outcome, causes: &[Cause]| {
-        outcome == Outcome::Validated(Verdict::Passed) && causes.iter().any(|cause| *cause != Cause::Schedule)
-    };
-    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    if let Some(last) = last.filter(|last| is_complete(last.outcome, &last.causes)) {
-        return Some(last.ended.duration_since(last.started).max(SignedDuration::ZERO));
-    }
-    let past = node.history().0.into_iter().find(|past| is_complete(past.outcome, &past.causes))?;
-    Some(past.ended.duration_since(past.started).max(SignedDuration::ZERO))
+    let observed = node.observed.as_ref().map(|(observed, _)| observed)?;
+    let earlier = || observed.run_millis.and_then(|time| i64::try_from(time).ok()).map(SignedDuration::from_millis);
+    // Earlier versions have written it to the history alone.
+    let listed = || node.history.listed().0.iter().find_map(PastRun::run_time);
+    observed.last.as_ref().and_then(LastRun::run_time).or_else(earlier).or_else(listed)
 }
 
 /// The duration of a plan if each node validates this long after its grant, and nothing else takes time: no window, no

@@ -1,6 +1,6 @@
 //! State that handlers and controllers share, split by what its user may touch, and the server's only clock.
 //!
-//! A handler names the parts that it needs: [`Reader`] answers from the view and from blobs, [`Writer`] also commits to the
+//! A handler names the parts that it needs: [`Reader`] answers from the view, blobs and the history of runs, [`Writer`] also commits to the
 //! store, [`Agents`] reaches connected agents, [`ReplicaState`] is about this process. Its signature therefore says what it can
 //! do. Only controllers and start-up hold the whole [`App`].
 
@@ -38,17 +38,20 @@ use crate::replica::{ControllerLocks, Membership, Peers};
 use crate::reports::Reports;
 use crate::rollouts::gate::commands::GateCommands;
 use crate::rollouts::plans::Plans;
+use crate::run_history::RunHistory;
 use crate::secrets::SecretsFile;
 use crate::view::node_rows::{AgentActivities, RemoteActivities};
 use crate::view::{LatestRevision, View};
 
-/// Reads: the view, and blobs with their caches.
+/// Reads: the view, blobs with their caches, and the history of runs.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub view: Arc<View>,
     /// Revision of the store, for reads that must not be stale.
     pub latest_revision: Arc<LatestRevision>,
     pub blobs: Arc<Blobs>,
+    /// Runs of nodes, in the store.
+    pub history: RunHistory,
     /// Downloads in progress.
     pub downloads: Arc<Downloads>,
     pub(crate) deltas: Arc<Deltas>,

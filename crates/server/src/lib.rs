@@ -4,7 +4,7 @@
 //!  store ──watch──▶ View::follow ──ViewChange──▶ Hub::wake ──wake──▶ stream (one per agent) ──SSE──▶ agent
 //!    ▲                  │ RwLock                                                                     │
 //!    │                  ▼                                                                            │
-//!    ├──────────── api (reads never reach the store)                                                 │
+//!    ├──────────── api (reads reach the store only for the history of runs)                           │
 //!    └──commit──── reports::IntakeTask (groups of distinct nodes) ◀──────────── POST reports ────────┘
 //! ```
 //!
@@ -45,6 +45,7 @@ pub mod releases;
 pub mod replica;
 mod reports;
 pub mod rollouts;
+mod run_history;
 mod secrets;
 mod server;
 mod transactions;
@@ -63,6 +64,7 @@ pub use identity::{TlsConfig, read_authority};
 pub use registration::{FirstVersion, RegisterError, Registration, RegistrationResult, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;
+pub use run_history::RunHistory;
 pub use server::{
     ConnectionLimits, Server, ServerConfig, ServerStartError, TOKEN_FILE, TokenFileError, read_token, state_token,
 };

@@ -16,6 +16,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::report::Report;
 use muster_core::report::group_commit::{CATCH_UP, GroupCommit, GroupIoRequest, GroupIoResult, GroupPart};
+use muster_core::report::history::NodeHistory;
 use muster_core::report::intake::{
     CommittedStatuses, Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportBatch, ReportRejection,
     ReportingNode, Submission,
@@ -308,43 +309,24 @@ impl IntakeHost {
     async fn read_status(&self, node: &ReportingNode) -> Result<GroupIoResult<StoreError>, StoreError> {
         let (env, node) = &**node;
         let keys = Keys::new(env);
+        // First: each change of the history changes this key too, so a later history makes the commit fail.
         let observed = self.store.get(&keys.observed(node)).await?;
-        let history = self.store.get(&keys.history(node)).await?;
+        let list = self.store.get(&keys.run_list(node)).await?;
+        let runs = self.store.range(&keys.past_runs(node), None).await?;
         let observed = observed.as_ref().map(|kv| (&kv.value[..], kv.revision));
-        let history = history.as_ref().map(|kv| &kv.value[..]);
+        let runs = runs.kvs.iter().map(|kv| (kv.key.as_str(), &kv.value[..], kv.revision));
+        let history = NodeHistory::from_store(runs, list.as_ref().map(|kv| &kv.value[..]));
         Ok(match ObservedStatus::from_store(observed, history) {
             Ok(status) => GroupIoResult::Status(Box::new(status)),
             Err(error) => GroupIoResult::Unreadable(error),
         })
     }
 
-    fn answer(&self, pending: PendingReport, mut answer: ReportAnswer<StoreError>) {
-        if let ReportAnswer::Applied { exit, dropped, .. } = &mut answer {
+    fn answer(&self, pending: PendingReport, answer: ReportAnswer<StoreError>) {
+        if let ReportAnswer::Applied { exit, .. } = &answer {
             self.metrics.left(*exit);
-            self.remove_blobs(&pending.node, std::mem::take(dropped));
         }
         let answer = api_answer(&pending.node, answer);
         pending.answer(answer);
-    }
-
-    /// Removes blobs in the background. A blob that stays is removed at the next start.
-    fn remove_blobs(&self, node: &ReportingNode, mut digests: Vec<String>) {
-        if digests.is_empty() {
-            return;
-        }
-        let (env, node) = &**node;
-        {
-            // An environment that was restored under another name shares its history and blobs with the first.
-            let fleets = self.view.fleets();
-            let others = fleets.values().filter(|fleet| fleet.env != *env);
-            for node in others.filter_map(|fleet| fleet.get(node)) {
-                let history = node.history();
-                digests.retain(|digest| !history.0.iter().any(|past| past.logs.contains(digest)));
-            }
-        }
-        if !digests.is_empty() {
-            let blobs = Arc::clone(&self.blobs);
-            tokio::task::spawn_blocking(move || digests.iter().for_each(|digest| blobs.remove(digest)));
-        }
     }
 }

@@ -181,10 +181,14 @@ pub(crate) async fn measure_growth(bench: &Bench) -> anyhow::Result<Vec<BenchRow
     server.stop().await?;
     etcd.stop().await?;
     let (young, old) = (rested.get(1).copied().unwrap_or(f64::NAN), rested.last().copied().unwrap_or(f64::NAN));
+    let mean = grown.iter().sum::<f64>() / grown.len() as f64;
     let most = grown.iter().copied().fold(f64::MIN, f64::max);
     Ok(vec![
-        BenchRow::new("etcd grows with 1,000 reports", Unit::Bytes, grown.iter().sum::<f64>() / grown.len() as f64)
+        BenchRow::new("etcd grows with 1,000 reports", Unit::Bytes, mean)
             .detail(format!("mean of {ages}; at most {}", Unit::Bytes.show(most))),
+        BenchRow::new("etcd grows with a run", Unit::Bytes, mean / (f64::from(GROWTH_NODES) * AGE as f64 / 2.0))
+            .detail("two reports")
+            .at_most(4096.0),
         BenchRow::new(format!("etcd after compaction, {GROWTH_NODES} nodes"), Unit::Bytes, old)
             .detail(format!("{} one age of 1,000 reports after the start", Unit::Bytes.show(young))),
         BenchRow::new(format!("the same after {ages} ages to after one"), Unit::Ratio, old / young).at_most(1.25),

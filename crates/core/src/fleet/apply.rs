@@ -121,9 +121,10 @@ impl Fleet {
             Key::Status { state, node } => self.change_status(change, state, &node, effects)?,
             Key::ActiveRole { version, node } => self.change_active_role(change, version, node, before, effects)?,
             Key::Observed { node } => self.change_observed(change, &node, effects)?,
-            Key::History { node } => {
-                self.node(&node, effects).history_text = change.value.map(<[u8]>::to_vec).unwrap_or_default();
+            Key::PastRun { node, run } => {
+                self.node(&node, effects).history.set_run(&run, change.value, change.revision)?;
             }
+            Key::RunList { node } => self.node(&node, effects).history.set_list(change.value),
             Key::Node { node } => self.change_node_record(change, &node, effects)?,
             Key::Machine { node } => self.node(&node, effects).machine = at(change, read(change)?),
             Key::Policy { node } => self.change_policy(change, &node, effects)?,

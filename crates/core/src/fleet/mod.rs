@@ -37,7 +37,8 @@ use crate::node::service_state::ServiceState;
 use crate::release::manifest::SignedTrust;
 use crate::release::{AllowOlder, ReleaseRecord};
 use crate::replica::{ControllerName, ControllerRecord, PresenceRecord, RefusedAgent, ReplicaRecord};
-use crate::report::record::{ActiveRole, ObservedRecord, RunHistory, StatusLeaf};
+use crate::report::history::NodeHistory;
+use crate::report::record::{ActiveRole, ObservedRecord, PastRun, StatusLeaf};
 use crate::rollout::RolloutId;
 use crate::rollout::record::{ActiveRollout, DesiredRecord, RolloutRecord};
 use crate::txn::{Generation, Revision};
@@ -184,8 +185,8 @@ pub struct Node {
     pub certificate: Option<(CertificateRecord, Revision)>,
     /// Values of the node in the applied design, as stored. They are decoded when they are looked up.
     pub self_text: Option<Box<str>>,
-    /// As stored. It is decoded only when the history of this node is requested.
-    pub history_text: Vec<u8>,
+    /// Keys of the runs in the history. Their values are only in the store.
+    pub history: NodeHistory,
 }
 
 /// One changed key. Without a value the key was deleted.
@@ -263,8 +264,9 @@ impl Node {
         self.self_text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    pub fn history(&self) -> RunHistory {
-        serde_json::from_slice(&self.history_text).unwrap_or_default()
+    /// The run whose validation is not reported yet.
+    pub fn open_run(&self) -> Option<PastRun> {
+        self.observed.as_ref().and_then(|(observed, _)| observed.open_run())
     }
 
     /// Role and addresses that other nodes see. The newest entry counts, of whatever version.

@@ -51,14 +51,17 @@ impl NodeFailure {
     }
 }
 
-/// Reason of the last failed run. After a retry that only applied it is in the history alone.
+/// Reason of the last failed run. After a retry that only applied, the record of the node has it beside the retry.
 fn last_failure(node: &Node, activity: &Activity) -> Reason {
-    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    if last.is_some_and(|last| last.outcome.is_failure()) {
+    let observed = node.observed.as_ref().map(|(observed, _)| observed);
+    if observed.and_then(|observed| observed.last.as_ref()).is_some_and(|last| last.outcome.is_failure()) {
         return status::failure(node, activity);
     }
-    let past = node.history().0.into_iter().find(|past| past.outcome.is_failure());
-    let message =
-        past.and_then(|past| past.reason).map(|message| ResourceError { message, ..ResourceError::default() });
+    let reason = match observed.and_then(|observed| observed.failure.as_ref()) {
+        Some(failure) => failure.reason.clone(),
+        // Earlier versions have written it to the history alone.
+        None => node.history.listed().0.into_iter().find(|past| past.outcome.is_failure()).and_then(|past| past.reason),
+    };
+    let message = reason.map(|message| ResourceError { message, ..ResourceError::default() });
     Reason::Failed { reason: None, errors: message.into_iter().collect(), attempt: 0, retry: status::retry(activity) }
 }

@@ -10,6 +10,7 @@ use super::intake::{
     CommittedStatuses, IntakeView, ObservedStatus, ReportAnswer, ReportRejection, StateExit, Submission,
 };
 use super::intake::{decide, unchanged_answer};
+use crate::report::history::NodeHistory;
 use crate::report::status_move::{AppliedMove, StatusMove};
 use crate::txn::{Revision, Txn};
 
@@ -61,6 +62,8 @@ pub enum GroupIoResult<E> {
 pub struct PlannedReport<S> {
     pub(super) submission: S,
     pub(super) applied: Box<AppliedMove>,
+    /// The history before the report.
+    pub(super) history: NodeHistory,
     pub(super) exit: Option<StateExit>,
 }
 
@@ -71,7 +74,7 @@ struct SingleCommit<S, E> {
     attempts: u32,
     /// The last error of an attempt with an unknown outcome.
     unknown: Option<E>,
-    planned: Option<(Box<AppliedMove>, Option<StateExit>)>,
+    planned: Option<(Box<AppliedMove>, NodeHistory, Option<StateExit>)>,
 }
 
 /// Commit of one group of reports of distinct nodes.
@@ -95,9 +98,7 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
     /// Removes the reports that the host cannot commit, before the group starts.
     pub fn filter(&mut self, mut keep: impl FnMut(S) -> Option<S>) {
         let reports = std::mem::take(&mut self.reports).into_iter();
-        let kept = reports.filter_map(|PlannedReport { submission, applied, exit }| {
-            Some(PlannedReport { submission: keep(submission)?, applied, exit })
-        });
+        let kept = reports.filter_map(|report| Some(PlannedReport { submission: keep(report.submission)?, ..report }));
         self.reports = kept.collect();
     }
 
@@ -162,8 +163,8 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
         match result {
             GroupIoResult::Committed(revision) => {
                 self.committed.reserve(reports.len());
-                for PlannedReport { submission, applied, exit } in reports {
-                    self.applied(submission, *applied, exit, revision, answer);
+                for PlannedReport { submission, applied, history, exit } in reports {
+                    self.applied(submission, *applied, history, exit, revision, answer);
                 }
                 Vec::new()
             }
@@ -196,8 +197,8 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
         let request = match result {
             GroupIoResult::Status(status) => return self.decide_single(at, single, *status, view, answer),
             GroupIoResult::Committed(revision) => {
-                let (applied, exit) = single.planned.take()?;
-                self.applied(single.submission, *applied, exit, revision, answer);
+                let (applied, history, exit) = single.planned.take()?;
+                self.applied(single.submission, *applied, history, exit, revision, answer);
                 return None;
             }
             GroupIoResult::Failed(error) | GroupIoResult::Invalid(error) => {
@@ -238,7 +239,7 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
                 let before = status.observed.as_ref().map(|(observed, _)| observed);
                 let exit = StateExit::between(before, &applied.observed);
                 let txn = std::mem::take(&mut applied.txn);
-                single.planned = Some((applied, exit));
+                single.planned = Some((applied, status.history, exit));
                 single.attempts += 1;
                 self.singles[at] = Some(single);
                 Some(GroupIoRequest::Commit(txn))
@@ -260,13 +261,15 @@ impl<S: Submission, E: Clone> GroupCommit<S, E> {
         &mut self,
         submission: S,
         applied: AppliedMove,
+        history: NodeHistory,
         exit: Option<StateExit>,
         revision: Revision,
         answer: &mut impl FnMut(S, ReportAnswer<E>),
     ) {
-        let AppliedMove { txn: _, observed, history, dropped } = applied;
+        let AppliedMove { txn: _, observed, history: update } = applied;
+        let history = history.committed(update, revision);
         let node = submission.node().clone();
-        answer(submission, ReportAnswer::Applied { revision, exit, dropped });
+        answer(submission, ReportAnswer::Applied { revision, exit });
         self.committed.push((node, ObservedStatus { observed: Some((observed, revision)), history }));
     }
 }

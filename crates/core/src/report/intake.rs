@@ -25,12 +25,16 @@ use super::group_commit::{GroupCommit, PlannedReport};
 use crate::fleet::Fleet;
 use crate::keys::Keys;
 use crate::names::{EnvName, NodeName, Role};
-use crate::report::record::{ObservedRecord, RunHistory};
+use crate::report::history::NodeHistory;
+use crate::report::record::ObservedRecord;
 use crate::report::status_move::{self, MoveInput, StatusMove};
 use crate::txn::Revision;
 
-/// Reports in one group. A status move is at most 8 operations, and etcd accepts 128 in a transaction.
+/// Reports in one group.
 pub const MAX_GROUP: usize = 16;
+/// Operations in the transaction of a group: as many as etcd accepts. A report has at most 12, but about 30 if it moves the list
+/// of an earlier version to the keys of its runs.
+pub const MAX_GROUP_OPS: usize = 128;
 /// Groups in flight at the same time: enough to keep a store busy that commits waiting transactions together.
 pub const MAX_IN_FLIGHT: usize = 16;
 /// Reports that wait here: enough to fill groups of distinct nodes. The host keeps further reports in its own queue.
@@ -94,7 +98,7 @@ impl NodeDesign {
 #[derive(Clone, Debug, Default)]
 pub struct ObservedStatus {
     pub observed: Option<(ObservedRecord, Revision)>,
-    pub history: RunHistory,
+    pub history: NodeHistory,
 }
 
 impl ObservedStatus {
@@ -109,15 +113,17 @@ impl ObservedStatus {
         if cached > at {
             return None;
         }
-        let status = node.map(|node| Self { observed: node.observed.clone(), history: node.history() });
+        let status = node.map(|node| Self { observed: node.observed.clone(), history: node.history.clone() });
         Some(status.unwrap_or_default())
     }
 
-    /// Decodes the values of `observed/<node>` and `history/<node>`, as read from the store.
-    pub fn from_store(observed: Option<(&[u8], Revision)>, history: Option<&[u8]>) -> Result<Self, serde_json::Error> {
+    /// Decodes `observed/<node>` and the history, as read from the store.
+    pub fn from_store(
+        observed: Option<(&[u8], Revision)>,
+        history: Result<NodeHistory, serde_json::Error>,
+    ) -> Result<Self, serde_json::Error> {
         let observed = observed.map(|(value, at)| Ok((serde_json::from_slice(value)?, at))).transpose()?;
-        let history = history.map(serde_json::from_slice).transpose()?.unwrap_or_default();
-        Ok(Self { observed, history })
+        Ok(Self { observed, history: history? })
     }
 }
 
@@ -144,8 +150,6 @@ pub enum ReportAnswer<E> {
     Applied {
         revision: Revision,
         exit: Option<StateExit>,
-        /// Blobs that nothing refers to any more.
-        dropped: Vec<String>,
     },
     AlreadyApplied {
         revision: Revision,
@@ -220,7 +224,8 @@ impl<S: Submission> Intake<S> {
         None
     }
 
-    /// Takes the next reports of distinct nodes that are not in flight, in the order of their arrival.
+    /// Takes the next reports of distinct nodes that are not in flight, in the order of their arrival, as many as a transaction
+    /// can hold.
     fn take_group<E>(
         &mut self,
         view: &impl IntakeView,
@@ -228,14 +233,28 @@ impl<S: Submission> Intake<S> {
     ) -> (Vec<ReportingNode>, Vec<PlannedReport<S>>) {
         let (mut nodes, mut group) = (Vec::new(), Vec::new());
         let mut later = VecDeque::with_capacity(self.waiting.len());
+        let mut ops = 0;
         while let Some(submission) = self.waiting.pop_front() {
-            if group.len() == MAX_GROUP || !self.nodes_in_flight.insert(submission.node().clone()) {
+            if group.len() == MAX_GROUP || ops >= MAX_GROUP_OPS || self.nodes_in_flight.contains(submission.node()) {
                 later.push_back(submission);
                 continue;
             }
-            nodes.push(submission.node().clone());
-            let status = self.status(view, submission.node());
-            group.extend(plan(view, submission, &status, answer));
+            let node = submission.node().clone();
+            let status = self.status(view, &node);
+            let planned = plan(view, submission, status, answer);
+            if let Some(planned) = planned {
+                let with_it = ops + planned.applied.txn.ops.len();
+                if with_it > MAX_GROUP_OPS && !group.is_empty() {
+                    later.push_back(planned.submission);
+                    // The group is full.
+                    ops = MAX_GROUP_OPS;
+                    continue;
+                }
+                ops = with_it;
+                group.push(planned);
+            }
+            self.nodes_in_flight.insert(node.clone());
+            nodes.push(node);
         }
         self.waiting = later;
         (nodes, group)
@@ -265,16 +284,16 @@ impl<S: Submission> Intake<S> {
 fn plan<S: Submission, E>(
     view: &impl IntakeView,
     submission: S,
-    status: &ObservedStatus,
+    status: ObservedStatus,
     answer: &mut impl FnMut(S, ReportAnswer<E>),
 ) -> Option<PlannedReport<S>> {
-    match decide(view, &submission, status) {
+    match decide(view, &submission, &status) {
         Ok(StatusMove::Apply(applied)) => {
             let exit = StateExit::between(status.observed.as_ref().map(|(observed, _)| observed), &applied.observed);
-            Some(PlannedReport { submission, applied, exit })
+            Some(PlannedReport { submission, applied, history: status.history, exit })
         }
         Ok(unchanged @ (StatusMove::AlreadyApplied | StatusMove::Outdated)) => {
-            answer(submission, unchanged_answer(&unchanged, status));
+            answer(submission, unchanged_answer(&unchanged, &status));
             None
         }
         Err(rejection) => {

@@ -3,6 +3,7 @@
 pub mod drift;
 pub mod failure_groups;
 pub mod group_commit;
+pub mod history;
 pub mod intake;
 mod interfaces;
 pub mod log_time;

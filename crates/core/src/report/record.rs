@@ -1,8 +1,8 @@
-//! Records that a report leaves in the store: status leaves, `observed/<node>` and `history/<node>`.
+//! Records that a report leaves in the store: status leaves, `observed/<node>` and `history/<node>/<run>`.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,7 +13,7 @@ use crate::node::decommission::RoleLookups;
 use crate::node::service_state::ServiceState;
 use crate::report::drift::{DriftRecord, RepairedDrift};
 use crate::report::reason::RunReason;
-use crate::report::{Cause, Counts, FirstFailure, Interfaces, Outcome, ResourceError};
+use crate::report::{Cause, Counts, FirstFailure, Interfaces, Outcome, ResourceError, Verdict};
 use crate::txn::Generation;
 
 /// `status/{configured,validated}/…/<node>`
@@ -104,9 +104,36 @@ pub struct ObservedRecord {
     pub drift: Option<DriftRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
+    /// The last run, while the report of its validation is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<OpenRun>,
+    /// The last failed run, if the node has failed and `last` is another run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<PastFailure>,
+    /// Milliseconds that the last complete run took, if `last` is another run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_millis: Option<u64>,
 }
 
 impl ObservedRecord {
+    /// The run that is not in the history yet.
+    pub fn open_run(&self) -> Option<PastRun> {
+        let open = self.open.as_ref()?;
+        let last = self.last.as_ref().filter(|last| last.run == open.run)?;
+        Some(PastRun {
+            run: last.run.clone(),
+            version: last.version.clone(),
+            outcome: last.outcome,
+            causes: last.causes.clone(),
+            started: last.started,
+            ended: last.ended,
+            reason: last.reason.as_ref().map(ToString::to_string),
+            checks: None,
+            repaired: open.repaired.clone(),
+            logs: open.logs.iter().chain(&last.log).cloned().collect(),
+        })
+    }
+
     /// Begin of the present failure. Records of older servers have only the begin of a failed state.
     pub fn failing_since(&self) -> Option<Timestamp> {
         self.failed_since.or_else(|| self.state.as_ref().filter(|state| state.is_failure()).and(self.since))
@@ -141,12 +168,54 @@ pub struct LastRun {
     pub log: Option<String>,
 }
 
-/// `history/<node>`: summaries of the last runs, the newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(transparent)]
-pub struct RunHistory(pub Vec<PastRun>);
+impl LastRun {
+    /// Time from the start of a complete run to its validation. None for a run that was not validated, and for timed runs.
+    pub fn run_time(&self) -> Option<SignedDuration> {
+        complete_run_time(self.outcome, &self.causes, self.started, self.ended)
+    }
+}
 
-/// Summary of one run. Both of its reports make one entry.
+fn complete_run_time(
+    outcome: Outcome,
+    causes: &[Cause],
+    started: Timestamp,
+    ended: Timestamp,
+) -> Option<SignedDuration> {
+    let is_complete =
+        outcome == Outcome::Validated(Verdict::Passed) && causes.iter().any(|cause| *cause != Cause::Schedule);
+    is_complete.then(|| ended.duration_since(started).max(SignedDuration::ZERO))
+}
+
+/// A run whose validation is not reported yet. `last` has the rest of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OpenRun {
+    pub run: RunId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired: Option<RepairedDrift>,
+    /// Digests of the blobs of its earlier reports. That of the last one is in `last`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<String>,
+}
+
+/// A failed run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PastFailure {
+    pub run: RunId,
+    /// Short reason, as in the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Digest of the blob with its last report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
+/// `history/<node>` of earlier versions: the last runs in one value, the newest first. The next report of the node moves each
+/// run to its own key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunList(pub Vec<PastRun>);
+
+/// `history/<node>/<run>`: summary of one run, written when it is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PastRun {
     pub run: RunId,
@@ -169,4 +238,11 @@ pub struct PastRun {
     /// Digests of the blobs with its reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<String>,
+}
+
+impl PastRun {
+    /// As [`LastRun::run_time`].
+    pub fn run_time(&self) -> Option<SignedDuration> {
+        complete_run_time(self.outcome, &self.causes, self.started, self.ended)
+    }
 }

@@ -12,9 +12,10 @@ use crate::names::{NodeName, Role, Version};
 use crate::node::decommission::RoleLookups;
 use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use crate::report::drift::DriftRecord;
+use crate::report::history::{HistoryInput, HistoryUpdate, NodeHistory};
 use crate::report::reason::RunReason;
-use crate::report::record::{ActiveRole, ObservedRecord, RunHistory, RunningVersion, StatusLeaf};
-use crate::report::summary::{self, HistoryUpdate, OBSERVED_LIMIT, clip};
+use crate::report::record::{ActiveRole, LastRun, ObservedRecord, PastFailure, RunningVersion, StatusLeaf};
+use crate::report::summary::{self, OBSERVED_LIMIT, clip};
 use crate::report::{Cause, Outcome, Report, RunResult, Verdict};
 use crate::txn::{Guard, Op, Revision, Txn};
 
@@ -33,7 +34,7 @@ pub struct MoveInput<'a> {
     /// True if the node may be active. A leaving node may not.
     pub in_service: bool,
     pub observed: Option<(&'a ObservedRecord, Revision)>,
-    pub history: &'a RunHistory,
+    pub history: &'a NodeHistory,
     /// Digest of the blob with this report.
     pub log: Option<&'a str>,
     pub now: Timestamp,
@@ -54,9 +55,7 @@ pub enum StatusMove {
 pub struct AppliedMove {
     pub txn: Txn,
     pub observed: ObservedRecord,
-    pub history: RunHistory,
-    /// Blobs that are unreferenced after the commit.
-    pub dropped: Vec<String>,
+    pub history: HistoryUpdate,
 }
 
 /// Decides the effect of a report.
@@ -81,11 +80,16 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         (Some(state), Some(_)) => state.clone(),
         (Some(_) | None, Some(_) | None) => next_state(before.state.as_ref().filter(|_| same_epoch), report),
     };
+    let history = history_input(known, &before, report);
+    let open = history.next_open();
+    let failed_since = next_failed_since(&before, &state, known.now);
+    let is_last = kept_last_run.is_none();
+    let last = kept_last_run.unwrap_or_else(|| summary::last_run(report, known.log));
     let mut after = ObservedRecord {
         incarnation: report.incarnation,
         seq: report.seq,
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
-        failed_since: next_failed_since(&before, &state, known.now),
+        failed_since,
         checks: next_checks(&before, report),
         boot: before.boot.clone(),
         rebooted: next_rebooted(&before, report),
@@ -97,16 +101,12 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         looked_up: next_looked_up(&before, report),
         published: before.published.clone(),
         drift: next_drift(&before, report),
-        last: Some(kept_last_run.unwrap_or_else(|| summary::last_run(report, known.log))),
+        open,
+        failure: failed_since.and_then(|_| next_failure(&before, report, known.log, is_last)),
+        run_millis: next_run_millis(&before, &last),
+        last: Some(last),
         state: Some(state.clone()),
     };
-    let kept = after.drift.as_ref().map(|drift| &drift.run);
-    let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log, kept)?;
-    if let Some(last) = &mut after.last
-        && last.log.as_ref().is_some_and(|log| dropped.contains(log))
-    {
-        last.log = None;
-    }
     let publication = next_publication(&before, report);
     if let Some(publication) = publication {
         after.published = Some(published::tag(publication)).filter(|_| !publication.is_empty());
@@ -120,11 +120,17 @@ pub fn decide(known: MoveInput<'_>, report: &Report) -> Result<StatusMove, serde
         let key = known.keys.published(known.node);
         txn.ops.push(if publication.is_empty() { Op::delete(key) } else { Op::put_json(key, publication)? });
     }
-    txn = txn.op(Op::put(known.keys.observed(known.node), observed)).op(Op::put(known.keys.history(known.node), text));
-    Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history, dropped })))
+    txn.ops.push(Op::put(known.keys.observed(known.node), observed));
+    let history = history.write(after.drift.as_ref().map(|drift| &drift.run), &mut txn.ops)?;
+    Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history })))
 }
 
-/// Encodes a record within its limit. The lookups and the first failure are dropped if they do not fit.
+fn history_input<'a>(known: MoveInput<'a>, before: &'a ObservedRecord, report: &'a Report) -> HistoryInput<'a> {
+    let MoveInput { keys, node, history, log, .. } = known;
+    HistoryInput { keys, node, history, before, report, log }
+}
+
+/// Encodes a record within its limit. The lookups and failures of other runs are dropped if they do not fit.
 fn encode(record: &mut ObservedRecord) -> Result<Vec<u8>, serde_json::Error> {
     let mut text = serde_json::to_vec(record)?;
     if text.len() > OBSERVED_LIMIT {
@@ -135,6 +141,7 @@ fn encode(record: &mut ObservedRecord) -> Result<Vec<u8>, serde_json::Error> {
         && let Some(last) = &mut record.last
     {
         last.first_failure = None;
+        record.failure = None;
         text = serde_json::to_vec(record)?;
     }
     Ok(text)
@@ -154,14 +161,13 @@ fn preview(known: MoveInput<'_>, before: ObservedRecord, report: &Report) -> Res
         true => DriftRecord::after_preview(before.drift.as_ref(), report, known.now),
         false => before.drift.clone(),
     };
-    let mut after = ObservedRecord { incarnation: report.incarnation, seq: report.seq, renewed, drift, ..before };
-    let observed = encode(&mut after)?;
-    let kept = after.drift.as_ref().map(|drift| &drift.run);
-    let HistoryUpdate { history, text, dropped } = summary::record(known.history, report, known.log, kept)?;
-    let txn = fenced(known)
-        .op(Op::put(known.keys.observed(known.node), observed))
-        .op(Op::put(known.keys.history(known.node), text));
-    Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history, dropped })))
+    let mut txn = fenced(known);
+    let history = history_input(known, &before, report);
+    let open = history.next_open();
+    let history = history.write(drift.as_ref().map(|drift| &drift.run), &mut txn.ops)?;
+    let mut after = ObservedRecord { incarnation: report.incarnation, seq: report.seq, renewed, drift, open, ..before };
+    txn.ops.push(Op::put(known.keys.observed(known.node), encode(&mut after)?));
+    Ok(StatusMove::Apply(Box::new(AppliedMove { txn, observed: after, history })))
 }
 
 /// New publication of the node, if it changed. A publication over the limit is ignored; agents do not send one.
@@ -291,6 +297,40 @@ fn next_failed_since(before: &ObservedRecord, state: &ServiceState, now: Timesta
         state if state.is_failure() => failing.or(Some(now)),
         ServiceState::Configured { .. } | ServiceState::Validated { .. } => failing,
     }
+}
+
+/// The last failed run, if it is not the last one. It is known as long as the node has failed.
+fn next_failure(before: &ObservedRecord, report: &Report, log: Option<&str>, is_last: bool) -> Option<PastFailure> {
+    if report.outcome.is_failure() {
+        let failure = || PastFailure {
+            run: report.run.clone(),
+            reason: summary::short_reason(report),
+            log: log.map(str::to_owned),
+        };
+        return (!is_last).then(failure);
+    }
+    let replaced = before.last.as_ref().filter(|last| is_last && last.outcome.is_failure());
+    replaced.map(past_failure).or_else(|| before.failure.clone())
+}
+
+fn past_failure(last: &LastRun) -> PastFailure {
+    let errors: Vec<String> = last.errors.iter().map(ToString::to_string).collect();
+    let reason = match &last.reason {
+        Some(RunReason::ChecksFailed { .. } | RunReason::HooksFailed { .. }) if !errors.is_empty() => {
+            Some(errors.join("; "))
+        }
+        reason => reason.as_ref().map(ToString::to_string),
+    };
+    PastFailure { run: last.run.clone(), reason: reason.map(|reason| summary::short(&reason)), log: last.log.clone() }
+}
+
+/// Time of the last complete run, if the node has made another one since.
+fn next_run_millis(before: &ObservedRecord, last: &LastRun) -> Option<u64> {
+    if last.run_time().is_some() {
+        return None;
+    }
+    let replaced = before.last.as_ref().and_then(LastRun::run_time);
+    replaced.and_then(|time| u64::try_from(time.as_millis()).ok()).or(before.run_millis)
 }
 
 fn next_running(before: Option<&Version>, report: &Report) -> Option<Version> {

@@ -1,23 +1,19 @@
 //! Bounded summaries of reports for the store. The whole report is a blob.
 
 use crate::lookup::services::{self, Services};
-use crate::names::RunId;
 use crate::report::drift::RepairedDrift;
 use crate::report::reason::{Need, ReleaseRefusal, RunReason};
-use crate::report::record::{LastRun, PastRun, RunHistory};
+use crate::report::record::{LastRun, PastRun};
 use crate::report::shorten::shorten;
 use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError, RunOptions};
 
 /// Maximum size of `observed/<node>` in bytes.
 pub const OBSERVED_LIMIT: usize = 5 * 1024;
-/// Number of runs in `history/<node>`.
-pub const HISTORY_LENGTH: usize = 20;
-/// Maximum size of `history/<node>` in bytes, well below the limit of a value (16 KiB).
-const HISTORY_LIMIT: usize = 12 * 1024;
 
 // The parts of `observed` are bounded so that their sum stays below its limit: errors 2 × 0.5 KiB, the reason 0.6 KiB,
-// causes 0.7 KiB, interfaces 0.8 KiB, services 1 KiB, drift 0.3 KiB, and 0.6 KiB of names, digests and times. The first
-// failure and the lookups come last and are dropped if they do not fit.
+// causes 0.7 KiB, interfaces 0.8 KiB, services 1 KiB, drift 0.3 KiB, and 0.6 KiB of names, digests and times. An open run has
+// no errors, and its own part is smaller. The first failure, the lookups and the past failure come last and are dropped if
+// they do not fit.
 const ERRORS: usize = 2;
 const INTERFACES: usize = 12;
 const CAUSES: usize = 3;
@@ -69,57 +65,35 @@ pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {
     }
 }
 
-/// A history with one more report.
-#[derive(Debug)]
-pub(crate) struct HistoryUpdate {
-    pub(crate) history: RunHistory,
-    /// As stored. Computed for the size check and reused.
-    pub(crate) text: Vec<u8>,
-    /// Blobs of the runs that were dropped.
-    pub(crate) dropped: Vec<String>,
+/// A run that is over, after its last report. `first` is the run as its earlier report has left it.
+pub(crate) fn past_run(report: &Report, log: Option<&str>, first: Option<PastRun>) -> PastRun {
+    PastRun {
+        run: report.run.clone(),
+        version: report.version.clone(),
+        outcome: report.outcome,
+        causes: causes(&report.causes),
+        started: report.started,
+        ended: report.ended,
+        reason: short_reason(report),
+        checks: report.check_count(),
+        repaired: repaired(report, first.as_ref()),
+        logs: first.into_iter().flat_map(|first| first.logs).chain(log.map(str::to_owned)).collect(),
+    }
 }
 
-/// Adds a report to the history. Both reports of a run make one entry. The oldest runs are dropped, except the `kept` one.
-pub(crate) fn record(
-    history: &RunHistory,
-    report: &Report,
-    log: Option<&str>,
-    kept: Option<&RunId>,
-) -> Result<HistoryUpdate, serde_json::Error> {
-    let mut runs = history.0.clone();
-    let known = runs.iter().position(|past| past.run == report.run).map(|at| runs.remove(at));
-    let logs = known.map(|past| past.logs).unwrap_or_default();
-    runs.insert(
-        0,
-        PastRun {
-            run: report.run.clone(),
-            version: report.version.clone(),
-            outcome: report.outcome,
-            causes: causes(&report.causes),
-            started: report.started,
-            ended: report.ended,
-            reason: report.reason.as_ref().map(|reason| shorten(&past_reason(reason, report), MESSAGE)),
-            checks: report.check_count(),
-            repaired: RepairedDrift::of(report),
-            logs: logs.into_iter().chain(log.map(str::to_owned)).collect(),
-        },
-    );
-    let mut history = RunHistory(runs);
-    let mut dropped = Vec::new();
-    let drop_oldest = |history: &mut RunHistory| {
-        let oldest = history.0.iter().rposition(|past| Some(&past.run) != kept).unwrap_or_default();
-        history.0.remove(oldest).logs
-    };
-    while history.0.len() > HISTORY_LENGTH {
-        dropped.extend(drop_oldest(&mut history));
-    }
-    loop {
-        let text = serde_json::to_vec(&history)?;
-        if text.len() <= HISTORY_LIMIT || history.0.len() <= 1 {
-            return Ok(HistoryUpdate { history, text, dropped });
-        }
-        dropped.extend(drop_oldest(&mut history));
-    }
+/// Drift that the run has repaired. The report of its validation has no changes.
+pub(crate) fn repaired(report: &Report, first: Option<&PastRun>) -> Option<RepairedDrift> {
+    RepairedDrift::of(report).or_else(|| first?.repaired.clone())
+}
+
+/// Reason of a run that was not successful, as in the history.
+pub(crate) fn short_reason(report: &Report) -> Option<String> {
+    report.reason.as_ref().map(|reason| short(&past_reason(reason, report)))
+}
+
+/// A message, shortened to its limit.
+pub(crate) fn short(message: &str) -> String {
+    shorten(message, MESSAGE)
 }
 
 /// Reason of a run in its history. Failed checks and hooks have their messages.
@@ -260,12 +234,10 @@ mod tests {
         let report = invalid(&["answered 500; it said: out of memory"]);
         let said = "check greets: answered 500; it said: out of memory";
         assert_eq!(last_run(&report, None).errors[0].to_string(), said);
-        let history = record(&RunHistory::default(), &report, None, None).unwrap().history;
-        assert_eq!(history.0[0].reason.as_deref(), Some(said));
+        assert_eq!(past_run(&report, None, None).reason.as_deref(), Some(said));
         let long = invalid(&[&"x".repeat(5000), "y", "z"]);
         assert_eq!(last_run(&long, None).errors.len(), ERRORS);
-        let history = record(&RunHistory::default(), &long, None, None).unwrap().history;
-        assert!(history.0[0].reason.as_ref().unwrap().len() <= MESSAGE);
+        assert!(past_run(&long, None, None).reason.unwrap().len() <= MESSAGE);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use muster_core::fleet::Fleet;
+use muster_core::names::{NodeName, RunId};
 use muster_core::report::drift::{self, DriftRecord, drift_state};
 use muster_core::report::{Report, ResourceChange};
 use muster_wire::drift::{Difference, NodeDrift};
@@ -10,6 +11,7 @@ use muster_wire::operator::{NodeRow, Page};
 
 use crate::api::error::{ApiError, Query};
 use crate::api::request::{FilterQuery, PageQuery, Scope};
+use crate::api::runs::find_run;
 use crate::app::{Agents, Reader};
 use crate::view::node_rows;
 
@@ -34,28 +36,27 @@ pub(crate) async fn list_drift(
     })?;
     let found = page.cut(found, revision, |(node, _)| node.node.to_string())?;
     let (mut items, mut left) = (Vec::with_capacity(found.items.len()), NODES_WITH_REPORTS);
-    for (mut node, blobs) in found.items {
-        if !blobs.is_empty() && left > 0 {
+    for (mut node, run) in found.items {
+        if let Some(run) = run
+            && left > 0
+        {
             left -= 1;
-            node.differences = read_differences(&reader, blobs).await;
+            node.differences = read_differences(&reader, &scope, &node.node, &run).await?;
         }
         items.push(node);
     }
     Ok(Json(Page { items, next: found.next, revision }))
 }
 
-/// Drift of a node, and the blobs with the report that has its differences.
-pub(super) fn node_drift(fleet: &Fleet, row: NodeRow) -> (NodeDrift, Vec<String>) {
+/// Drift of a node, and the run whose report has its differences.
+pub(super) fn node_drift(fleet: &Fleet, row: NodeRow) -> (NodeDrift, Option<RunId>) {
     let node = fleet.get(&row.node);
     let record = node.and_then(|node| node.observed.as_ref()).and_then(|(observed, _)| observed.drift.as_ref());
     let release = row.desired.as_ref().and_then(|version| fleet.releases().get(version));
     let timed_runs = release.and_then(|release| release.checks.as_ref()).and_then(|checks| checks.timed_runs);
     let (drift, reason) = drift_state(row.state, row.paused.is_some(), record, timed_runs);
     let differs = |record: &&DriftRecord| record.failed.is_none();
-    let blobs = record.filter(differs).zip(node).map(|(record, node)| {
-        let runs = node.history().0.into_iter().find(|past| past.run == record.run);
-        runs.map(|past| past.logs).unwrap_or_default()
-    });
+    let run = record.filter(differs).map(|record| record.run.clone());
     let node = NodeDrift {
         node: row.node,
         role: row.role,
@@ -66,16 +67,22 @@ pub(super) fn node_drift(fleet: &Fleet, row: NodeRow) -> (NodeDrift, Vec<String>
         count: record.map_or(0, |record| record.count),
         differences: Vec::new(),
     };
-    (node, blobs.unwrap_or_default())
+    (node, run)
 }
 
-pub(super) async fn read_differences(reader: &Reader, blobs: Vec<String>) -> Vec<Difference> {
-    let reports = reader.blobs.reports(blobs).await;
+pub(super) async fn read_differences(
+    reader: &Reader,
+    scope: &Scope,
+    node: &NodeName,
+    run: &RunId,
+) -> Result<Vec<Difference>, ApiError> {
+    let past = find_run(reader, scope, node, run).await?;
+    let reports = reader.blobs.reports(past.map(|past| past.logs).unwrap_or_default()).await;
     let of_report = |report: &Report| {
         let differences = drift::differences(&report.changes);
         let with_diff =
             |change: &ResourceChange| Difference { diff: drift::diff_of(&report.log, change), change: change.clone() };
         differences.into_iter().map(with_diff).collect::<Vec<_>>()
     };
-    reports.iter().flat_map(of_report).collect()
+    Ok(reports.iter().flat_map(of_report).collect())
 }

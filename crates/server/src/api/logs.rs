@@ -32,7 +32,7 @@ use crate::api::agents::ends_run;
 use crate::api::error::{ApiError, JsonBody, Path, Query};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
-use crate::api::runs::RunPath;
+use crate::api::runs::{RunPath, find_run};
 use crate::app::{Agents, Reader};
 
 /// A character takes up to six bytes in JSON.
@@ -80,7 +80,7 @@ pub(crate) async fn show_log(
 ) -> Result<Response, ApiError> {
     let node = node.designed(&reader, &scope)?;
     let run = RunId::new(path.run).map_err(|error| ApiError::invalid(error.to_string()))?;
-    let past = find_past_run(&reader, &scope, &node, &run)?;
+    let past = find_run(&reader, &scope, &node, &run).await?;
     let is_over = past.as_ref().is_some_and(|past| ends_run(past.outcome));
     if !is_over && let Some(live) = live_run(&agents, &scope, &node, &run) {
         return answer_live(&agents, live, query);
@@ -143,19 +143,6 @@ fn unknown_run(node: &NodeName, run: &RunId) -> ApiError {
         format!("{node} has no run {run}, neither in progress nor in its history"),
     );
     ApiError(problem.hint(format!("`muster node show {node}` lists the runs that are kept")))
-}
-
-/// Run in the history of its node.
-pub(super) fn find_past_run(
-    reader: &Reader,
-    scope: &Scope,
-    node: &NodeName,
-    run: &RunId,
-) -> Result<Option<PastRun>, ApiError> {
-    scope.read(reader, |fleet| {
-        let history = fleet.get(node).map(|node| node.history()).unwrap_or_default();
-        history.0.into_iter().find(|past| past.run == *run)
-    })
 }
 
 /// Log of a finished run. Says how many reports are missing, since the rest would look complete.

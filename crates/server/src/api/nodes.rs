@@ -23,6 +23,7 @@ use crate::api::request::{FilterQuery, PageQuery, Scope};
 use crate::api::runs::{add_run_errors, failure_groups};
 use crate::app::{Agents, Reader};
 use crate::rollouts::status_response;
+use crate::run_history::ViewedRuns;
 use crate::view::node_rows;
 
 /// Lines of the last run's log in a response.
@@ -89,7 +90,7 @@ pub(crate) async fn show_node(
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
         let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
         let row = node_rows::row(fleet, activities, &name, node, record);
-        let (drift, blobs) = node_drift(fleet, row.clone());
+        let (drift, drift_run) = node_drift(fleet, row.clone());
         let detail = NodeDetail {
             services: services(&row, node),
             row,
@@ -101,7 +102,7 @@ pub(crate) async fn show_node(
             incarnation: observed.incarnation,
             errors: Vec::new(),
             last: observed.last,
-            history: node.history().0,
+            history: Vec::new(),
             published: fleet.published().of_node(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
@@ -111,18 +112,19 @@ pub(crate) async fn show_node(
             drift: Some(drift),
             revision: fleet.revision,
         };
-        Some((detail, blobs))
+        Some((detail, drift_run, ViewedRuns::of(fleet, &name)))
     })?;
-    let (mut detail, blobs) = detail.ok_or_else(|| ApiError::unknown_node(&scope.env, &name))?;
+    let (mut detail, drift_run, viewed) = detail.ok_or_else(|| ApiError::unknown_node(&scope.env, &name))?;
     let digest = detail.last.as_ref().and_then(|last| last.log.clone());
     let reports = reader.blobs.reports(digest.into_iter().collect()).await;
     detail.log = reports.first().map(|report| excerpt(&report.log));
     detail.agent_names = reports.first().and_then(|report| AgentNames::of(&report.facts));
     let stored = || detail.last.as_ref().map(|last| last.errors.clone()).unwrap_or_default();
     detail.errors = reports.first().map_or_else(stored, Report::all_errors);
-    if let Some(drift) = &mut detail.drift {
-        drift.differences = read_differences(&reader, blobs).await;
+    if let (Some(drift), Some(run)) = (&mut detail.drift, drift_run) {
+        drift.differences = read_differences(&reader, &scope, &name, &run).await?;
     }
+    detail.history = reader.history.runs(&scope.env, &name, viewed).await?;
     Ok(Json(detail))
 }
 

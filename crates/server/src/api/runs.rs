@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
-use muster_core::names::{NodeName, RunId};
+use muster_core::names::{NodeName, Role, RunId};
 use muster_core::node::liveness::Link;
 use muster_core::node::record::RunRequest;
 use muster_core::node::status::{Activity, Reason};
@@ -29,6 +29,7 @@ use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::{Author, FilterQuery, PageQuery, Scope, page_limit};
 use crate::app::{Agents, Reader, Writer};
+use crate::run_history::ViewedRuns;
 use crate::view::node_rows::{self, FailedNode};
 
 const RUNS: usize = 50;
@@ -58,39 +59,73 @@ pub(crate) async fn list_runs(
     let filter = filter.of_nodes(&reader, &scope)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
     let limit = page_limit(limit, RUNS, MOST_RUNS)?;
-    // One more than the page shows that there is a next one. A later page may begin anywhere.
-    let needed = if after.is_none() { limit + 1 } else { usize::MAX };
-    let (rows, revision) = scope.read(&reader, |fleet| {
+    let (entries, revision) = scope.read(&reader, |fleet| {
         let chosen = node_rows::matching(fleet, agents.activities(&remote), &filter);
+        // One more than the page shows that there is a next one. A later page may begin anywhere.
+        let needed = if after.is_none() { limit + 1 } else { usize::MAX };
         (newest(fleet, &chosen, needed), fleet.revision)
     })?;
     let page = PageQuery { limit: Some(limit), after };
-    Ok(Json(page.cut(rows, revision, |row| format!("{}/{}", row.node, row.run.run))?))
+    let Page { items, next, revision } =
+        page.cut(entries, revision, |entry| format!("{}/{}", entry.node, entry.run))?;
+    let in_store = items.iter().filter(|entry| entry.past.is_none());
+    let keys = in_store.map(|entry| (entry.node.clone(), entry.run.clone())).collect();
+    let mut values = reader.history.values(&scope.env, keys).await?.into_iter();
+    let row = |RunEntry { node, role, past, .. }: RunEntry| {
+        let run = past.or_else(|| values.next().flatten())?;
+        Some(RunRow { node, role, run })
+    };
+    Ok(Json(Page { items: items.into_iter().filter_map(row).collect(), next, revision }))
 }
 
-/// Newest runs. Histories are stored as text: they are parsed in the order of the nodes' last reports, and only while one
-/// could still hold a newer run.
-fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunRow> {
-    let mut nodes: Vec<(Timestamp, &NodeRow)> =
-        chosen.iter().filter_map(|row| Some((last_report_at(fleet, row)?, row))).collect();
-    nodes.sort_by_key(|(last_report, _)| std::cmp::Reverse(*last_report));
-    let mut runs: Vec<RunRow> = Vec::new();
-    for (last_report, row) in nodes {
-        if runs.len() >= limit && runs.get(limit - 1).is_some_and(|oldest| oldest.run.ended >= last_report) {
-            break;
-        }
-        let history = fleet.get(&row.node).map(|node| node.history()).unwrap_or_default();
-        let own = history.0.into_iter().map(|run| RunRow { node: row.node.clone(), role: row.role.clone(), run });
-        runs.extend(own);
-        runs.sort_by(|a, b| b.run.ended.cmp(&a.run.ended).then_with(|| a.node.natural().cmp(&b.node.natural())));
-        runs.truncate(limit);
+/// A run in a list.
+struct RunEntry {
+    ended: Timestamp,
+    node: NodeName,
+    role: Role,
+    run: RunId,
+    /// None if only the store has it.
+    past: Option<PastRun>,
+}
+
+/// Newest runs. Only their keys are compared: of a large fleet with full histories, a page needs a few of 200,000 values.
+fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunEntry> {
+    let mut entries = Vec::new();
+    for row in chosen {
+        let Some(node) = fleet.get(&row.node) else { continue };
+        let entry = |ended: Timestamp, run: &RunId, past: Option<PastRun>| RunEntry {
+            ended,
+            node: row.node.clone(),
+            role: row.role.clone(),
+            run: run.clone(),
+            past,
+        };
+        entries.extend(node.history.keys().iter().map(|key| entry(key.ended, &key.run, None)));
+        let viewed = node.open_run().into_iter().chain(node.history.listed().0);
+        let viewed = viewed.filter(|past| !node.history.contains(&past.run));
+        entries.extend(viewed.map(|past| entry(past.ended, &past.run.clone(), Some(past))));
     }
-    runs
+    let order = |a: &RunEntry, b: &RunEntry| {
+        let by_node = || a.node.natural().cmp(&b.node.natural()).then_with(|| b.run.cmp(&a.run));
+        b.ended.cmp(&a.ended).then_with(by_node)
+    };
+    if limit < entries.len() {
+        entries.select_nth_unstable_by(limit, order);
+        entries.truncate(limit);
+    }
+    entries.sort_by(order);
+    entries
 }
 
-/// Time of the node's last reported run.
-fn last_report_at(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
-    fleet.get(&row.node)?.observed.as_ref()?.0.last.as_ref().map(|last| last.ended)
+/// Run of a node: the open one, or one in its history.
+pub(super) async fn find_run(
+    reader: &Reader,
+    scope: &Scope,
+    node: &NodeName,
+    run: &RunId,
+) -> Result<Option<PastRun>, ApiError> {
+    let viewed = scope.read(reader, |fleet| ViewedRuns::of(fleet, node))?;
+    Ok(reader.history.run(&scope.env, node, run, viewed).await?)
 }
 
 /// Number of groups whose reports are read. Each report is a file.
@@ -104,12 +139,26 @@ pub(super) fn failure_groups(fleet: &Fleet, failed: &[FailedNode]) -> Vec<GroupW
     let groups = group(failed.iter().map(|failed| grouped(fleet, failed)));
     let with_run = |(index, mut group): (usize, FailureGroup)| {
         let first = group.nodes.first().filter(|_| index < GROUPS_WITH_REPORTS);
-        let history = first.and_then(|member| fleet.get(&member.node)).map(|node| node.history()).unwrap_or_default();
-        let run = history.0.into_iter().find(|past| past.outcome.is_failure());
-        group.run = run.as_ref().map(|run| run.run.clone());
-        (group, run.and_then(|run| run.logs.into_iter().next_back()))
+        let failed = first.and_then(|member| fleet.get(&member.node)).and_then(failed_run);
+        let (run, blob) = failed.unzip();
+        group.run = run;
+        (group, blob.flatten())
     };
     groups.into_iter().enumerate().map(with_run).collect()
+}
+
+/// The last failed run of a node, and the blob with its last report.
+fn failed_run(node: &Node) -> Option<(RunId, Option<String>)> {
+    let observed = node.observed.as_ref().map(|(observed, _)| observed);
+    let last = observed.and_then(|observed| observed.last.as_ref()).filter(|last| last.outcome.is_failure());
+    let last = last.map(|last| (last.run.clone(), last.log.clone()));
+    let earlier = || observed?.failure.as_ref().map(|failure| (failure.run.clone(), failure.log.clone()));
+    // Earlier versions have written it to the history alone.
+    let listed = || {
+        let failed = node.history.listed().0.into_iter().find(|past| past.outcome.is_failure())?;
+        Some((failed.run, failed.logs.into_iter().next_back()))
+    };
+    last.or_else(earlier).or_else(listed)
 }
 
 /// Adds all errors of the run of each group's first node, from its report.
@@ -169,8 +218,11 @@ pub(crate) async fn show_run(
     Path(RunPath { run }): Path<RunPath>,
 ) -> Result<Json<RunDetail>, ApiError> {
     let node = node.designed(&reader, &scope)?;
-    let history = scope.read(&reader, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
-    let Some(past) = history.0.into_iter().find(|past| past.run.as_str() == run) else {
+    let past = match RunId::new(&*run) {
+        Ok(run) => find_run(&reader, &scope, &node, &run).await?,
+        Err(_) => None,
+    };
+    let Some(past) = past else {
         let problem = Problem::new(ProblemCode::UnknownRun, format!("{node} has no run {run} in its history"));
         return Err(ApiError(problem.hint("`muster node show` lists the runs that are kept")));
     };
@@ -311,14 +363,15 @@ async fn progress(
     id: &str,
 ) -> Result<RunRequestStatus, ApiError> {
     let running = running_request(reader, agents, scope, node, id).await;
+    let viewed = scope.read(reader, |fleet| ViewedRuns::of(fleet, node))?;
+    let runs = reader.history.runs(&scope.env, node, viewed).await?;
+    let past = runs.into_iter().find(|past| serves_request(past, id));
     scope.read(reader, |fleet| {
         let found = fleet.get(node);
         let request = found
             .and_then(|node| node.run_request.as_ref())
             .map(|(request, _)| request)
             .filter(|request| request.id == *id);
-        let history = found.map(|node| node.history()).unwrap_or_default();
-        let past = history.0.into_iter().find(|past| serves_request(past, id));
         let Some(request) = request else {
             // A later request has replaced it.
             let problem =

@@ -8,7 +8,7 @@ use muster_core::design::{DesignRevision, DesignRevisionRecord};
 use muster_core::keys::{self, Key, Keys};
 use muster_core::names::{EnvName, Version};
 use muster_core::release::ReleaseRecord;
-use muster_core::report::record::{ObservedRecord, RunHistory, StatusLeaf};
+use muster_core::report::record::{ObservedRecord, PastRun, RunList, StatusLeaf};
 use muster_core::rollout::record::RolloutRecord;
 use muster_store::{KeyValue, Store, StoreError};
 use muster_wire::backup::{BackupManifest, BackupTrailer, MissingPart};
@@ -187,12 +187,18 @@ impl BlobRefs {
     /// Adds the references of a key. A key that cannot be parsed has none.
     pub(super) fn add(&mut self, key: &str, value: &[u8]) {
         match keys::parse(key).map(|(_, key)| key) {
-            Some(Key::History { .. }) => {
-                let history: RunHistory = serde_json::from_slice(value).unwrap_or_default();
-                self.logs.extend(history.0.into_iter().flat_map(|past| past.logs));
+            Some(Key::PastRun { .. }) => {
+                let past: Option<PastRun> = serde_json::from_slice(value).ok();
+                self.logs.extend(past.into_iter().flat_map(|past| past.logs));
+            }
+            Some(Key::RunList { .. }) => {
+                let list: RunList = serde_json::from_slice(value).unwrap_or_default();
+                self.logs.extend(list.0.into_iter().flat_map(|past| past.logs));
             }
             Some(Key::Observed { .. }) => {
                 let observed: ObservedRecord = serde_json::from_slice(value).unwrap_or_default();
+                let earlier = observed.open.into_iter().flat_map(|open| open.logs);
+                self.logs.extend(earlier.chain(observed.failure.and_then(|failure| failure.log)));
                 self.logs.extend(observed.last.and_then(|last| last.log));
             }
             Some(Key::DesignRevision { revision }) => {

@@ -246,7 +246,7 @@ fn key_removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
         keys.node(name),
         keys.machine(name),
         keys.observed(name),
-        keys.history(name),
+        keys.run_list(name),
         keys.self_values(name),
         keys.published(name),
         keys.requested_run(name),
@@ -258,7 +258,9 @@ fn key_removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     ];
     let states = node.states.keys().map(|state| keys.status(state, name));
     let running = node.running.iter().map(|version| keys.running_version(version, name));
-    let ops = fixed.into_iter().chain(states).chain(running).map(Op::delete).chain(withdrawal(keys, name, node));
+    let runs = node.history.keys().iter().map(|key| keys.past_run(name, &key.run));
+    let gone = fixed.into_iter().chain(states).chain(running).chain(runs).map(Op::delete);
+    let ops = gone.chain(withdrawal(keys, name, node));
     Txn { guards: seen.map(|(key, at)| Guard::observed(key, at)).into(), ops: ops.collect() }
 }
 

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use muster_core::names::ReplicaId;
+use muster_core::fleet::Fleet;
+use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_identity::secret_keys::SecretKeysError;
 use muster_store::{Store, StoreError};
@@ -31,6 +32,7 @@ use crate::oidc::OidcConfig;
 use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks};
 use crate::replica::{IdentityError, LeasePace};
 use crate::rollouts::gate::commands::GateDirectoryError;
+use crate::run_history::RunHistory;
 use crate::view::{LatestRevision, View};
 use crate::{App, api};
 
@@ -194,8 +196,9 @@ const STALE_MARK: Duration = Duration::from_secs(3600);
 
 /// Interval of sweeps. Blobs are removed when they are an hour old: after at most two hours.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
-/// Blobs that one sweep removes at most, so that it does not keep a shared directory busy. The next one continues.
-const MAX_SWEPT: usize = 10_000;
+/// Blobs that one sweep removes at most, so that it does not keep a shared directory busy. The next one continues. A rollout of
+/// 10,000 nodes replaces 20,000 reports in their histories.
+const MAX_SWEPT: usize = 50_000;
 
 /// Removes the blobs that no history, design, release or rollout refers to, and the marks of dead replicas.
 struct BlobSweeper {
@@ -203,6 +206,7 @@ struct BlobSweeper {
     marks: BlobMarks,
     view: Arc<View>,
     store: Arc<dyn Store>,
+    history: RunHistory,
     latest_revision: Arc<LatestRevision>,
 }
 
@@ -261,6 +265,13 @@ impl BlobSweeper {
     async fn references(&self) -> Result<BlobReferences, String> {
         let latest = self.latest_revision.read().await.map_err(|error| error.to_string())?;
         self.view.reach(latest).await.map_err(|error| error.to_string())?;
+        let mut references = self.viewed_references()?;
+        self.add_runs(&mut references).await?;
+        Ok(references)
+    }
+
+    /// References in the view.
+    fn viewed_references(&self) -> Result<BlobReferences, String> {
         let fleets = self.view.fleets();
         if let Some(fleet) = fleets.values().find(|fleet| fleet.restoring().is_some()) {
             return Err(format!("{} is being restored", fleet.env));
@@ -270,7 +281,14 @@ impl BlobSweeper {
         }
         let segments: Vec<String> =
             self.view.server_records().segments().values().map(|segment| segment.digest.clone()).collect();
-        let runs = fleets.values().flat_map(|fleet| fleet.recorded()).flat_map(|(_, node, _)| node.history().0);
+        let nodes = || fleets.values().flat_map(|fleet| fleet.nodes()).map(|(_, node)| node);
+        let observed = nodes().filter_map(|node| node.observed.as_ref()).map(|(observed, _)| observed);
+        let last = observed.flat_map(|observed| {
+            let failure = observed.failure.as_ref().and_then(|failure| failure.log.clone());
+            observed.last.as_ref().and_then(|last| last.log.clone()).into_iter().chain(failure)
+        });
+        let runs = nodes().flat_map(|node| node.open_run().into_iter().chain(node.history.listed().0));
+        let logs = runs.flat_map(|past| past.logs).chain(last);
         let designs = fleets.values().flat_map(|fleet| fleet.design().revisions.values());
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
         let releases = fleets.values().flat_map(|fleet| fleet.releases().values());
@@ -278,10 +296,27 @@ impl BlobSweeper {
         let rollouts = fleets.values().flat_map(|fleet| fleet.rollouts().values());
         let plans = rollouts.flat_map(|(record, _)| [Some(record.plan.clone()), record.outcome.clone()]).flatten();
         Ok(BlobReferences {
-            direct: runs.flat_map(|past| past.logs).chain(bundles).chain(plans).chain(segments).collect(),
+            direct: logs.chain(bundles).chain(plans).chain(segments).collect(),
             manifests: designs.map(|revision| revision.manifest.clone()).collect(),
             replicas: replicas.collect(),
         })
+    }
+
+    /// Adds the blobs of the runs in the histories. A run that has ended since the view was read is in one of both.
+    async fn add_runs(&self, references: &mut BlobReferences) -> Result<(), String> {
+        let nodes: Vec<(EnvName, NodeName)> = {
+            let fleets = self.view.fleets();
+            let of_fleet = |fleet: &Fleet| {
+                let nodes = fleet.nodes().filter(|(_, node)| !node.history.keys().is_empty());
+                nodes.map(|(name, _)| (fleet.env.clone(), name.clone())).collect::<Vec<_>>()
+            };
+            fleets.values().flat_map(of_fleet).collect()
+        };
+        for (env, node) in nodes {
+            let runs = self.history.ended(&env, &node).await.map_err(|error| error.to_string())?;
+            references.direct.extend(runs.into_iter().flat_map(|past| past.logs));
+        }
+        Ok(())
     }
 }
 
@@ -315,6 +350,7 @@ mod tests {
             marks: blobs.marks(),
             view: view.clone(),
             store: store.clone(),
+            history: RunHistory::new(store.clone()),
             latest_revision: Arc::new(LatestRevision::new(store.clone())),
         };
         let (changed, _changes) = tokio::sync::mpsc::channel(8);
@@ -343,6 +379,59 @@ mod tests {
         }
         assert!(begun.elapsed() < SWEEP_EVERY * 4, "{:?}", begun.elapsed());
         assert_eq!(blobs.unregistered().swept, 3);
+    }
+
+    #[tokio::test]
+    async fn blobs_of_past_runs_are_not_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = format!("embedded:{}", dir.path().join("store").display());
+        let store = muster_store::open(&spec, &muster_store::StoreAccess::default()).await.unwrap();
+        let (view, root) = (Arc::new(View::default()), dir.path().join("blobs"));
+        let blobs = Arc::new(Blobs::open(root.as_path(), ReplicaId::new("one-1").unwrap()).unwrap());
+        let sweeper = BlobSweeper {
+            blobs: blobs.clone(),
+            marks: blobs.marks(),
+            view: view.clone(),
+            store: store.clone(),
+            history: RunHistory::new(store.clone()),
+            latest_revision: Arc::new(LatestRevision::new(store.clone())),
+        };
+        let old_blob = |text: &str| {
+            let digest = blobs.put(text.as_bytes()).unwrap();
+            let path = root.join(&digest[..2]).join(&digest[2..]);
+            let file = std::fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+            digest
+        };
+        let [ended, listed, open, last, failed, orphan] =
+            ["ended", "listed", "open", "last", "failed", "orphan"].map(old_blob);
+        let time = "2027-01-15T08:00:00Z";
+        let past = |log: &str| {
+            serde_json::json!({"run": "r1", "version": "v1", "phase": "validated", "result": "passed", "causes": [],
+                "started": time, "ended": time, "logs": [log]})
+        };
+        let observed = serde_json::json!({"incarnation": 1, "seq": 1, "open": {"run": "r2", "logs": [open]},
+            "failure": {"run": "r0", "log": failed},
+            "last": {"run": "r2", "phase": "configured", "result": "changed", "version": "v1", "digest": "",
+                "generation": {"epoch": 1, "number": 1}, "causes": [], "started": time, "ended": time,
+                "counts": {"total": 0, "changed": 0, "failed": 0, "skipped": 0}, "log": last}});
+        let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
+        let keys = muster_core::keys::Keys::new(&env);
+        let run = muster_core::names::RunId::new("r1").unwrap();
+        let put = |key, value: &serde_json::Value| muster_core::txn::Op::put_json(key, value).unwrap();
+        let txn = muster_core::txn::Txn::new()
+            .op(put(keys.past_run(&node, &run), &past(&ended)))
+            .op(put(keys.run_list(&node), &serde_json::json!([past(&listed)])))
+            .op(put(keys.observed(&node), &observed));
+        store.commit(txn).await.unwrap();
+        let (changed, _changes) = tokio::sync::mpsc::channel(8);
+        let clock = Clock::system();
+        tokio::select! {
+            _ = view.follow(store.as_ref(), changed, &clock) => panic!("the store is open"),
+            () = async { view.ready().await; sweeper.sweep().await } => {}
+        }
+        assert!([ended, listed, open, last, failed].iter().all(|digest| blobs.get(digest).is_some()));
+        assert_eq!((blobs.get(&orphan), blobs.unregistered().swept), (None, 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -37,6 +37,7 @@ use crate::replica::{ControllerLocks, Identity, LeasePace, Membership, Peers};
 use crate::reports::{IntakeHost, IntakeTask, Reports};
 use crate::rollouts::gate::commands::GateCommands;
 use crate::rollouts::plans::Plans;
+use crate::run_history::RunHistory;
 use crate::secrets::SecretsFile;
 use crate::secrets::task::{SecretsTask, open_keys};
 use crate::view::{LatestRevision, View, ViewChange};
@@ -115,6 +116,7 @@ impl Server {
         parts.register_metrics(&replica, &reports, changes);
         let Parts { marks, mut tasks, .. } = parts;
         let reader = Reader {
+            history: RunHistory::new(parts.store.clone()),
             view: parts.view,
             latest_revision: replica.latest_revision,
             downloads: Arc::default(),
@@ -290,7 +292,8 @@ impl Parts {
     fn spawn_sweep(&mut self, replica: &ReplicaParts) {
         let (blobs, marks) = (self.blobs.clone(), self.marks.clone());
         let (view, store, latest_revision) = (self.view.clone(), self.store.clone(), replica.latest_revision.clone());
-        let sweeper = BlobSweeper { blobs, marks: marks.clone(), view, store, latest_revision };
+        let history = RunHistory::new(store.clone());
+        let sweeper = BlobSweeper { blobs, marks: marks.clone(), view, store, history, latest_revision };
         self.tasks.spawn(async move { sweeper.run().await });
         let membership = &replica.membership;
         let (id, nonce) = (membership.id().clone(), membership.record().blobs.nonce.clone());

@@ -2,7 +2,7 @@
 
 use muster_core::names::RunId;
 use muster_core::report::drift::DriftState;
-use muster_core::report::summary::HISTORY_LENGTH;
+use muster_core::report::history::HISTORY_LENGTH;
 use muster_core::report::{Cause, Outcome, Report, ResourceChange, RunOptions, RunResult};
 use muster_wire::drift::NodeDrift;
 use muster_wire::sync::SyncOpen;

@@ -2,10 +2,9 @@
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
-use muster_core::names::EnvName;
 use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::node::status::NodeState;
-use muster_core::report::record::RunHistory;
+use muster_core::report::history::HISTORY_LENGTH;
 use muster_core::report::{Outcome as RunOutcome, RunResult};
 use muster_core::txn::{Op, Revision, Txn};
 use muster_store::CommitOutcome;
@@ -108,49 +107,63 @@ async fn acknowledged_report_survives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blobs_are_removed_with_the_history_that_refers_to_them() {
+async fn history_has_the_newest_runs_under_keys() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
+    let mut taken = None;
     for seq in 1..=30 {
-        fixture.send(&fixture.report("db1", 1, seq, CHANGED)).await;
+        taken = Some(fixture.send(&fixture.report("db1", 1, seq, CHANGED)).await);
     }
-    only_so_many_are_kept(&fixture, 20).await;
+    let keys = fixture.store.range(&Keys::new(&fixture.env).past_runs(&node("db1")), None).await.unwrap().kvs;
+    assert_eq!(keys.len(), HISTORY_LENGTH, "the run without a validation has no key");
+    let client = fixture.client.clone().at_least(taken.unwrap().revision);
+    let shown = client.node(&fixture.env, &node("db1")).await.unwrap().history;
+    let runs: Vec<String> = shown.iter().map(|past| past.run.to_string()).collect();
+    assert_eq!(runs, (11..=30).rev().map(|run| format!("r{run}")).collect::<Vec<_>>());
     fixture.stop().await;
 }
 
-/// An environment that was restored under another name shares the history, and its blobs, with the first one.
+/// The history as an earlier version has left it: the last run was applied, and is not validated yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn blob_of_another_environment_is_kept() {
+async fn history_of_an_earlier_version_continues() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
-    fixture.validate("db1", 1).await;
-    let history = fixture.store.get(&Keys::new(&fixture.env).history(&node("db1"))).await.unwrap().unwrap().value;
-    // Read from the store: the view may lag.
-    let runs: RunHistory = serde_json::from_slice(&history).unwrap();
-    let shared = runs.0[0].logs[0].clone();
-    let copy = Op::put(Keys::new(&EnvName::new("other").unwrap()).history(&node("db1")), history.to_vec());
-    let CommitOutcome::Committed { revision } = fixture.store.commit(Txn::new().op(copy)).await.unwrap() else {
+    let keys = Keys::new(&fixture.env);
+    let log = |run: u32| fixture.app.blobs.put(format!("not a report of r{run}").as_bytes()).unwrap();
+    let past = |run: u32| {
+        serde_json::json!({"run": format!("r{run}"), "version": "v1", "phase": "configured", "result": "changed",
+            "causes": [{"kind": "operator", "id": format!("request-{run}"), "by": "ann"}], "logs": [log(run)],
+            "started": format!("2027-01-15T08:00:{run}Z"), "ended": format!("2027-01-15T08:01:{run}Z")})
+    };
+    let list: Vec<_> = (11..=30).rev().map(past).collect();
+    let put = Op::put_json(keys.run_list(&node("db1")), &list).unwrap();
+    let CommitOutcome::Committed { revision } = fixture.store.commit(Txn::new().op(put)).await.unwrap() else {
         panic!("refused")
     };
-    fixture.app.view.reach(revision).await.unwrap();
-    for seq in 2..=30 {
-        fixture.send(&fixture.report("db1", 1, seq, CHANGED)).await;
-    }
-    only_so_many_are_kept(&fixture, 21).await;
-    assert!(fixture.app.blobs.get(&shared).is_some());
+    let env = &fixture.env;
+    let shown = async |revision| {
+        let client = fixture.client.clone().at_least(revision);
+        let of_node = client.node(env, &node("db1")).await.unwrap().history;
+        let of_fleet = client.runs(env, "", 50).await.unwrap().items.into_iter().map(|row| row.run.run.to_string());
+        let of_node: Vec<String> = of_node.into_iter().map(|past| past.run.to_string()).collect();
+        assert_eq!(of_node, of_fleet.collect::<Vec<_>>());
+        assert_eq!(client.run(env, &node("db1"), &"r12".parse().unwrap()).await.unwrap().missing, 1, "no report");
+        of_node
+    };
+    let newest_first = |from: u32, to: u32| (from..=to).rev().map(|run| format!("r{run}")).collect::<Vec<_>>();
+    assert_eq!(shown(revision).await, newest_first(11, 30));
+
+    let mut validated = fixture.report("db1", 1, 2, PASSED);
+    (validated.run, validated.ended) = ("r30".parse().unwrap(), "2027-01-15T08:02:00Z".parse().unwrap());
+    let taken = fixture.send(&validated).await;
+    assert_eq!(shown(taken.revision).await, newest_first(11, 30));
+    assert_eq!(fixture.store.get(&keys.run_list(&node("db1"))).await.unwrap(), None);
+    let run = fixture.client.run(env, &node("db1"), &validated.run).await.unwrap();
+    assert_eq!((run.reports.len(), run.missing), (1, 1), "both logs are of one run");
+
+    let mut next = fixture.report("db1", 1, 4, PASSED);
+    (next.run, next.ended) = ("r31".parse().unwrap(), "2027-01-15T08:03:00Z".parse().unwrap());
+    let taken = fixture.send(&next).await;
+    assert_eq!(shown(taken.revision).await, newest_first(12, 31));
     fixture.stop().await;
-}
-
-/// Waits until the number of stored reports is as expected: a background task removes them. The marks of servers and the
-/// file with the name of the store are not counted.
-async fn only_so_many_are_kept(fixture: &Fixture, many: usize) {
-    let blobs = fixture.dir.path().join("blobs");
-    // The two bundles of the fixture are not reports.
-    let kept = || walk(&blobs) - 2 - walk(&blobs.join(".replicas")) - usize::from(blobs.join(".store").exists());
-    muster_testkit::wait::until(&format!("exactly {many} reports are kept"), || kept() == many).await;
-}
-
-fn walk(dir: &std::path::Path) -> usize {
-    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| if path.is_dir() { walk(&path) } else { 1 }).sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,12 +65,14 @@ impl BackupFixture {
         for number in 1..=nodes {
             let log = self.blobs.put(format!("the log of web{number}\n").repeat(number).as_bytes()).unwrap();
             let past = format!(
-                r#"[{{"run":"r1","version":"v1","phase":"validated","result":"passed","causes":[],
-                "started":"2026-11-15T10:00:00Z","ended":"2026-11-15T10:00:05Z","logs":["{log}"]}}]"#
+                r#"{{"run":"r1","version":"v1","phase":"validated","result":"passed","causes":[],
+                "started":"2026-11-15T10:00:00Z","ended":"2026-11-15T10:00:05Z","logs":["{log}"]}}"#
             );
+            // Every second node has the list of an earlier version.
+            let (key, past) = if number % 2 == 0 { ("", format!("[{past}]")) } else { ("/r1", past) };
             put(format!("nodes/web{number}"), br#"{"role":"web","failure_domain":"a"}"#);
             put(format!("observed/web{number}"), br#"{"incarnation":1,"seq":2}"#);
-            put(format!("history/web{number}"), past.as_bytes());
+            put(format!("history/web{number}{key}"), past.as_bytes());
             let leaf = br#"{"since":"2026-11-15T10:00:05Z","run":"r1"}"#;
             put(format!("status/validated/success/v1/web{number}"), leaf);
             put(format!("presence/web{number}"), br#"{"replica":"a-1","since":"2026-11-15T10:00:05Z"}"#);

@@ -11,7 +11,7 @@ use super::event::{Event, ReplicaEvent, ReplicaNumber, SimTime, StoreEvent};
 use super::faults::Fault;
 use super::replica::calls::{Answer, Call, Failure, Request};
 use super::world::World;
-use crate::model::history::History;
+use crate::model::history::{History, cut};
 
 /// The author of a write. The checker decides whether it was allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,10 +212,11 @@ impl World {
                 Err(StoreError::LeaseEnded { .. }) => Answer::Failed(Failure::LeaseEnded),
                 Err(_) => Answer::Failed(Failure::Unavailable),
             },
-            Request::Read { keys } => {
+            Request::Read { keys, prefix } => {
                 let history = &self.depot.history;
                 let values = keys.iter().map(|key| history.now().get(key).cloned()).collect();
-                Answer::Read { values, revision: history.head() }
+                let range = prefix.map(|prefix| cut(history.now(), &prefix)).unwrap_or_default();
+                Answer::Read { values, range, revision: history.head() }
             }
             Request::Join { ttl } => {
                 let after = self.depot.history.head();

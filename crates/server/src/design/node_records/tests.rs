@@ -149,6 +149,20 @@ fn removed_node_with_machine_leaves_its_role_at_once() {
 }
 
 #[test]
+fn removed_node_leaves_no_history() {
+    let mut before = fleet(&design(&[("web1", 0), ("web2", 1)]));
+    let (keys, run) = (Keys::new(&env()), "r1".parse().unwrap());
+    let past = serde_json::json!({"ended": Timestamp::UNIX_EPOCH});
+    put(&mut before, keys.past_run(&name("web2"), &run), &past, 60);
+    let (txns, _) = plan(&before, &design(&[("web1", 0)]), Timestamp::UNIX_EPOCH).unwrap();
+    let ops: Vec<&Op> = txns.iter().flat_map(|txn| &txn.ops).collect();
+    for key in [keys.past_run(&name("web2"), &run), keys.run_list(&name("web2"))] {
+        assert!(ops.contains(&&Op::delete(key.clone())), "{key} stays: {ops:?}");
+    }
+    assert!(txns[0].guards.iter().any(|guard| guard.key() == keys.observed(&name("web2"))), "no report adds a run");
+}
+
+#[test]
 fn leaving_node_keeps_its_deadline_or_returns() {
     let mut nodes = design(&[("web1", 0), ("web2", 1)]);
     let marked = NodeRecord { leaving: Some(begin(Timestamp::UNIX_EPOCH)), ..record(1) };

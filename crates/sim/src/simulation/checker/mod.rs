@@ -311,9 +311,9 @@ impl Checker {
         let effects = apply_changes(&mut self.fleet, seen.revision, seen.changes);
         self.agents.record_desired(seen, &self.fleet, before);
         self.check_quiet(seen.changes);
-        let reported = status::reported(seen.changes);
+        let recorded = status::recorded(seen.changes);
         for node in &effects.nodes {
-            self.check_status(node, reported.contains(node));
+            self.check_status(node, recorded.contains(node));
             self.facts.note(node, &self.fleet, seen.revision, seen.at);
         }
         if effects.desired || effects.rollouts {

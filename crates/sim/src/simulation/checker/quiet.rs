@@ -6,7 +6,6 @@ use muster_agent::report::unsent::UnsentReport;
 use muster_agent::state::ledger::RunningRun;
 use muster_core::keys::{self, Key};
 use muster_core::names::{RunId, Version};
-use muster_core::report::record::RunHistory;
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_store::WatchChange;
 
@@ -107,15 +106,17 @@ impl Checker {
     pub(super) fn check_quiet(&mut self, changes: &[WatchChange]) {
         for change in changes {
             let WatchChange::Put(kv) = change else { continue };
-            if self.quiet_runs.quiet.is_empty() || !kv.key.contains("/history/") {
+            if self.quiet_runs.quiet.is_empty() {
                 continue;
             }
-            let Some((_, Key::History { node })) = keys::parse(&kv.key) else { continue };
-            let Ok(RunHistory(runs)) = serde_json::from_slice(&kv.value) else { continue };
-            let Some(run) = runs.first().map(|last| &last.run) else { continue };
-            let stored = self.fleet.get(&node).and_then(|node| node.observed.as_ref());
-            let incarnation = stored.map(|(observed, _)| observed.incarnation);
-            if self.quiet_runs.quiet.get(run).is_some_and(|quiet| *quiet == incarnation) {
+            let (node, ended) = match keys::parse(&kv.key) {
+                Some((_, Key::PastRun { node, run })) => (node, Some(run)),
+                Some((_, Key::Observed { node })) => (node, None),
+                Some(_) | None => continue,
+            };
+            let Some((stored, _)) = self.fleet.get(&node).and_then(|node| node.observed.as_ref()) else { continue };
+            let Some(run) = ended.or_else(|| stored.open.as_ref().map(|open| open.run.clone())) else { continue };
+            if self.quiet_runs.quiet.get(&run).is_some_and(|quiet| *quiet == Some(stored.incarnation)) {
                 self.report(Rule::Quiet, format!("{node} reports the timed run {run}, which found nothing new"));
             }
         }
@@ -169,15 +170,15 @@ mod tests {
     /// True if the checker refuses a report of this run in this incarnation.
     fn refuses(mut checker: Checker, run: &str, incarnation: u64) -> bool {
         let entry = format!(
-            r#"[{{"run":"{run}","version":"v1","phase":"validated","result":"passed","causes":[{{"kind":"schedule"}}],
-                "started":"{START}","ended":"{START}"}}]"#
+            r#"{{"run":"{run}","version":"v1","phase":"validated","result":"passed","causes":[{{"kind":"schedule"}}],
+                "started":"{START}","ended":"{START}"}}"#
         );
         let observed = format!(r#"{{"incarnation":{incarnation},"seq":4}}"#);
         let put = |key: &str, value: String| {
-            let key = format!("/muster/prod/{key}/web1");
+            let key = format!("/muster/prod/{key}");
             WatchChange::Put(KeyValue { key, value: value.into(), revision: Revision(1), lease: None })
         };
-        let changes = [put("observed", observed), put("history", entry)];
+        let changes = [put("observed/web1", observed), put(&format!("history/web1/{run}"), entry)];
         let (at, revision) = (SimTime::ZERO, Revision(1));
         checker.committed(&CommittedTxn { at, revision, changes: &changes, writer: &Writer::Server }, &Plans::new());
         checker.violations().iter().any(|violation| violation.rule == Rule::Quiet)

@@ -19,15 +19,16 @@ pub(super) struct RunEvidence {
     /// The time and version of the last successful applier of a machine.
     pub(super) applied: BTreeMap<MachineNumber, (Version, SimTime)>,
     pub(super) checks_began: BTreeMap<MachineNumber, SimTime>,
-    /// The last applied report.
-    last: BTreeMap<NodeName, (u64, u64)>,
+    /// The last applied report, and the boot of the machine that its agent has last connected from.
+    last: BTreeMap<NodeName, ((u64, u64), Option<String>)>,
 }
 
-/// The nodes whose reports a transaction applies: only reports write a node's history.
-pub(super) fn reported(changes: &[WatchChange]) -> BTreeSet<NodeName> {
+/// The nodes whose record a transaction writes: it applies a report, or accepts an agent in a new incarnation or after another
+/// boot.
+pub(super) fn recorded(changes: &[WatchChange]) -> BTreeSet<NodeName> {
     let of = |change: &WatchChange| match change {
-        WatchChange::Put(kv) if kv.key.contains("/history/") => match keys::parse(&kv.key) {
-            Some((_, Key::History { node })) => Some(node),
+        WatchChange::Put(kv) if kv.key.contains("/observed/") => match keys::parse(&kv.key) {
+            Some((_, Key::Observed { node })) => Some(node),
             Some(_) | None => None,
         },
         WatchChange::Put(_) | WatchChange::Delete { .. } => None,
@@ -52,8 +53,8 @@ impl Checker {
         }
     }
 
-    /// Checks the stored state of a node after a transaction. `is_report`: a report wrote it.
-    pub(super) fn check_status(&mut self, name: &NodeName, is_report: bool) {
+    /// Checks the stored state of a node after a transaction. `is_recorded`: it wrote the record of the node.
+    pub(super) fn check_status(&mut self, name: &NodeName, is_recorded: bool) {
         let Some(node) = self.fleet.get(name) else {
             self.proofs.last.remove(name);
             return;
@@ -79,11 +80,11 @@ impl Checker {
                 found.push((Rule::VersionTruth, what));
             }
             let now = (observed.incarnation, observed.seq);
-            match self.proofs.last.insert(name.clone(), now) {
-                Some(before) if now < before => {
+            match self.proofs.last.insert(name.clone(), (now, observed.boot.clone())) {
+                Some((before, _)) if now < before => {
                     found.push((Rule::ReportOrder, format!("{name}: report {now:?} is applied after {before:?}")));
                 }
-                Some(before) if is_report && now == before => {
+                Some((before, boot)) if is_recorded && now == before && boot == observed.boot => {
                     found.push((Rule::ReportOrder, format!("report {now:?} of {name} is applied a second time")));
                 }
                 Some(_) | None => {}

@@ -14,8 +14,10 @@ use crate::simulation::event::{SessionNumber, SimTime};
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Commit(Txn),
+    /// Reads keys, and all keys under a prefix.
     Read {
         keys: Vec<String>,
+        prefix: Option<String>,
     },
     /// Reads the revision of the store, and grants a lease.
     Join {
@@ -26,11 +28,18 @@ pub(crate) enum Request {
     },
 }
 
+impl Request {
+    /// Reads the revision of the store.
+    pub(crate) fn revision() -> Self {
+        Self::Read { keys: Vec::new(), prefix: None }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Committed { revision: Revision },
     Refused { revision: Revision, failed: Vec<String> },
-    Read { values: Vec<Option<KeyValue>>, revision: Revision },
+    Read { values: Vec<Option<KeyValue>>, range: Vec<KeyValue>, revision: Revision },
     Joined { lease: LeaseId, after: Revision },
     Kept,
     Failed(Failure),

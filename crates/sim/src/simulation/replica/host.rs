@@ -45,7 +45,7 @@ impl World {
     pub(super) fn request_io(&mut self, replica: ReplicaNumber, who: IoClient, request: IoRequest) {
         let life = self.replicas[replica].life;
         match request {
-            IoRequest::StoreRevision => self.call(replica, Call::Newest { who }, Request::Read { keys: Vec::new() }),
+            IoRequest::StoreRevision => self.call(replica, Call::Newest { who }, Request::revision()),
             IoRequest::AwaitView(revision) => {
                 self.replicas[replica].watch.waiters.push((revision, who));
                 let what = ReplicaEvent::ViewWaitExpired { who, revision };

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use muster_agent::report::dispatch::ServerAnswer;
 use muster_core::fleet::Fleet;
 use muster_core::report::group_commit::{CATCH_UP, GroupCommit, GroupIoRequest, GroupIoResult, GroupPart};
+use muster_core::report::history::NodeHistory;
 use muster_core::report::intake::{
     Intake, IntakeView, NodeDesign, ObservedStatus, ReportAnswer, ReportBatch, ReportRejection, ReportingNode,
     Submission,
@@ -167,8 +168,9 @@ impl World {
                 let pending =
                     reports.groups.get(&request.group).and_then(|group| group.commit.submission(request.part));
                 let Some(node) = pending.map(|pending| &pending.node.1) else { return };
-                let keys = vec![self.keys.observed(node), self.keys.history(node)];
-                self.call(replica, Call::ReportRead { request }, Request::Read { keys });
+                let keys = vec![self.keys.observed(node), self.keys.run_list(node)];
+                let read = Request::Read { keys, prefix: Some(self.keys.past_runs(node)) };
+                self.call(replica, Call::ReportRead { request }, read);
             }
             GroupIoRequest::CatchUp(revision) => {
                 let life = self.replicas[replica].life;
@@ -193,10 +195,12 @@ impl World {
 
     pub(super) fn report_read(&mut self, replica: ReplicaNumber, request: GroupRequest, answer: Answer) {
         let result = match answer {
-            Answer::Read { values, .. } => {
+            Answer::Read { values, range, .. } => {
                 let value = |at: usize| values.get(at).and_then(Option::as_ref);
                 let observed = value(0).map(|kv| (&kv.value[..], kv.revision));
-                match ObservedStatus::from_store(observed, value(1).map(|kv| &kv.value[..])) {
+                let runs = range.iter().map(|kv| (kv.key.as_str(), &kv.value[..], kv.revision));
+                let history = NodeHistory::from_store(runs, value(1).map(|kv| &kv.value[..]));
+                match ObservedStatus::from_store(observed, history) {
                     Ok(status) => GroupIoResult::Status(Box::new(status)),
                     Err(error) => GroupIoResult::Unreadable(error),
                 }

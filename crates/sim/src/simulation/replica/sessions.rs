@@ -124,7 +124,7 @@ impl World {
             // do no harm.
             Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => {
                 let call = Call::RetryIncarnation { session, open, tries: tries + 1 };
-                self.call(replica, call, Request::Read { keys: Vec::new() });
+                self.call(replica, call, Request::revision());
             }
             Answer::Failed(Failure::Unavailable | Failure::Full | Failure::LeaseEnded)
             | Answer::Read { .. }
@@ -150,7 +150,7 @@ impl World {
             Answer::Read { revision, .. } if view >= revision => self.assign_incarnation(replica, session, open, tries),
             Answer::Read { .. } if tries < TRIES * 4 => {
                 let call = Call::RetryIncarnation { session, open, tries: tries + 1 };
-                self.call(replica, call, Request::Read { keys: Vec::new() });
+                self.call(replica, call, Request::revision());
             }
             Answer::Read { .. }
             | Answer::Failed(_)
