@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use muster_core::txn::{LeaseId, Revision, Txn};
 
 use crate::limits::InvalidRequest;
@@ -63,6 +64,9 @@ pub struct StoreStats {
     pub bytes: u64,
 }
 
+/// Keys that are read at the same time by a backend that reads each by itself.
+const CONCURRENT_READS: usize = 32;
+
 /// Revisioned keys with compare-and-swap transactions, watches and leases.
 ///
 /// - Every transaction that changes something gets the next revision. Its changes become visible together.
@@ -76,6 +80,11 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
 
     /// Reads one key.
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<KeyValue>, StoreError>>;
+
+    /// Reads some keys, in their order. They are read together where the backend can, and need not be of one revision.
+    fn get_all<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Vec<Option<KeyValue>>, StoreError>> {
+        Box::pin(stream::iter(keys).map(|key| self.get(key)).buffered(CONCURRENT_READS).try_collect())
+    }
 
     /// Reads all keys with a prefix (all keys, if it is empty), at the latest or at a past revision.
     fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>>;

@@ -14,8 +14,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use futures::StreamExt;
-use futures::stream;
 use muster_core::audit::{Actor, AuditChange, AuditRecord, AuditValue, claimed_hash, divide};
 use muster_core::keys::{self, ROOT, ServerKey};
 use muster_core::names::{EnvName, ReplicaId};
@@ -30,8 +28,6 @@ use crate::view::View;
 
 /// Attempts to append behind the last record, if other processes append too.
 const ATTEMPTS: usize = 100;
-/// Values that are read at the same time before a change.
-const READS: usize = 32;
 
 /// Client or controller that makes changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,28 +209,21 @@ impl AuditLog {
 
     /// Keys that a transaction changes, with their values before it.
     async fn changes(&self, txn: &Txn) -> Result<Vec<AuditChange>, StoreError> {
-        let read = |op: &Op| {
-            let (key, after) = match op {
-                Op::Put { key, value, .. } => (key.clone(), Some(value.clone())),
-                Op::Delete { key } => (key.clone(), None),
+        let keys: Vec<String> = txn.ops.iter().map(|op| op.key().to_owned()).collect();
+        let before = self.store.get_all(&keys).await?;
+        let changes = txn.ops.iter().zip(before).filter_map(|(op, before)| {
+            let before = before.as_ref().map(|found| &found.value[..]);
+            let after = match op {
+                Op::Put { value, .. } => Some(value.as_slice()),
+                Op::Delete { .. } => None,
             };
-            async move {
-                let before = self.store.get(&key).await?.map(|found| found.value);
-                let is_changed = before.as_deref() != after.as_deref();
-                Ok::<_, StoreError>(is_changed.then(|| AuditChange {
-                    key: key.strip_prefix(ROOT).unwrap_or(&key).to_owned(),
-                    before: before.as_deref().map(AuditValue::of),
-                    after: after.as_deref().map(AuditValue::of),
-                }))
-            }
-        };
-        let reads: Vec<_> = txn.ops.iter().map(read).collect();
-        let mut changes = Vec::new();
-        let mut reads = stream::iter(reads).buffered(READS);
-        while let Some(change) = reads.next().await {
-            changes.extend(change?);
-        }
-        Ok(changes)
+            (before != after).then(|| AuditChange {
+                key: op.key().strip_prefix(ROOT).unwrap_or(op.key()).to_owned(),
+                before: before.map(AuditValue::of),
+                after: after.map(AuditValue::of),
+            })
+        });
+        Ok(changes.collect())
     }
 }
 

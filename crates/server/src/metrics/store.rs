@@ -179,6 +179,10 @@ impl Store for MeasuredStore {
         Box::pin(self.measure("get", self.store.get(key), |_| (OK, None)))
     }
 
+    fn get_all<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Vec<Option<KeyValue>>, StoreError>> {
+        Box::pin(self.measure("get_all", self.store.get_all(keys), |_| (OK, None)))
+    }
+
     fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         Box::pin(self.measure("range", self.store.range(prefix, at), |range| (OK, Some(range.revision))))
     }

@@ -47,6 +47,7 @@ macro_rules! contract_tests {
             reads: past_revision_reads_as_it_was;
             reads: future_revision_cannot_be_read;
             reads: empty_key_is_refused;
+            reads: many_keys_are_read_in_their_order;
             reads: compacted_revision_cannot_be_read;
             reads: present_survives_compaction;
             reads: future_revision_cannot_be_compacted;

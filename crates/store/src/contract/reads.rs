@@ -57,6 +57,24 @@ pub async fn future_revision_cannot_be_read(subject: &dyn ContractSubject) {
     assert!(matches!(error, StoreError::Ahead { requested, .. } if requested.0 == head.0 + 1000));
 }
 
+pub async fn many_keys_are_read_in_their_order(subject: &dyn ContractSubject) {
+    let store = subject.store();
+    // More than one transaction of etcd takes.
+    let keys: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
+    for some in keys.chunks(100) {
+        let of_each_other = some.iter().step_by(2);
+        commit(&*store, of_each_other.fold(Txn::new(), |txn, key| txn.op(Op::put(key, key.as_str())))).await;
+    }
+    let found = store.get_all(&keys).await.unwrap();
+    assert_eq!(found.len(), keys.len());
+    for (number, (key, found)) in keys.iter().zip(found).enumerate() {
+        let expected = (number % 2 == 0).then_some((key.as_str(), key.as_bytes()));
+        assert_eq!(found.as_ref().map(|kv| (kv.key.as_str(), &kv.value[..])), expected);
+    }
+    assert_eq!(store.get_all(&[]).await.unwrap(), []);
+    assert!(matches!(store.get_all(&[String::new()]).await.unwrap_err(), StoreError::Invalid(_)));
+}
+
 pub async fn empty_key_is_refused(subject: &dyn ContractSubject) {
     let error = subject.store().get("").await.unwrap_err();
     assert!(matches!(error, StoreError::Invalid(InvalidRequest::EmptyKey)));

@@ -163,6 +163,10 @@ impl Store for EtcdStore {
         Box::pin(read::get(&self.shared, key))
     }
 
+    fn get_all<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Vec<Option<KeyValue>>, StoreError>> {
+        Box::pin(read::get_all(&self.shared, keys))
+    }
+
     fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         Box::pin(read::range(&self.shared, prefix, at))
     }

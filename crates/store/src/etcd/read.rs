@@ -1,7 +1,7 @@
 //! Linearizable reads: they see every transaction that was acknowledged before.
 
-use etcd_client::proto::PbKeyValue;
-use etcd_client::{Error, GetOptions, WatchOptions};
+use etcd_client::proto::{PbKeyValue, PbTxnOpResponse};
+use etcd_client::{Error, GetOptions, Txn, TxnOp, WatchOptions};
 use futures::StreamExt;
 use muster_core::txn::{LeaseId, Revision};
 
@@ -35,6 +35,34 @@ pub(super) async fn get(shared: &EtcdShared, key: &str) -> Result<Option<KeyValu
         .map_err(|failure| shared.error(failure))?;
     shared.head.observe(response.header().map_or(0, |header| revision(header.revision())));
     Ok(response.0.kvs.pop().and_then(key_value))
+}
+
+/// Reads each chunk of keys in one request: a transaction that only reads, and is linearizable like a read.
+pub(super) async fn get_all(shared: &EtcdShared, keys: &[String]) -> Result<Vec<Option<KeyValue>>, StoreError> {
+    let mut found = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(limits::MAX_OPS) {
+        keys.iter().try_for_each(|key| limits::check_key(key))?;
+        let reads: Vec<TxnOp> = keys.iter().map(|key| TxnOp::get(key.as_str(), None)).collect();
+        let request = Txn::new().and_then(reads);
+        let response = shared
+            .call(RetryPolicy::Idempotent, |connection| {
+                let request = request.clone();
+                async move { connection.kv().txn(request).await }
+            })
+            .await
+            .map_err(|failure| shared.error(failure))?;
+        shared.head.observe(response.0.header.as_ref().map_or(0, |header| revision(header.revision)));
+        found.extend(response.0.responses.into_iter().map(|read| match read.response {
+            Some(PbTxnOpResponse::ResponseRange(mut range)) => range.kvs.pop().and_then(key_value),
+            Some(
+                PbTxnOpResponse::ResponsePut(_)
+                | PbTxnOpResponse::ResponseDeleteRange(_)
+                | PbTxnOpResponse::ResponseTxn(_),
+            )
+            | None => None,
+        }));
+    }
+    Ok(found)
 }
 
 /// The latest revision.
