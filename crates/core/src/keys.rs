@@ -209,6 +209,11 @@ impl Keys {
         self.key(format_args!("policy/{node}"))
     }
 
+    /// Prefix of the policies of all nodes.
+    pub fn policies(&self) -> String {
+        self.key(format_args!("policy/"))
+    }
+
     /// Values of the node in the applied design, resolved.
     pub fn self_values(&self, node: &NodeName) -> String {
         self.key(format_args!("self/{node}"))

@@ -49,6 +49,8 @@ pub enum Guard {
     Absent { key: String },
     /// The key exists and was last changed at exactly this revision.
     Unchanged { key: String, since: Revision },
+    /// No key with this prefix was put after this revision. Deleted keys do not count.
+    NoneNewer { prefix: String, than: Revision },
 }
 
 impl Guard {
@@ -61,9 +63,11 @@ impl Guard {
         }
     }
 
+    /// The key of the guard, or the prefix of its keys.
     pub fn key(&self) -> &str {
         match self {
             Guard::Absent { key } | Guard::Unchanged { key, .. } => key,
+            Guard::NoneNewer { prefix, .. } => prefix,
         }
     }
 }

@@ -11,6 +11,18 @@ use muster_core::names::NodeName;
 use muster_core::node::liveness::Link;
 use muster_core::txn::Revision;
 
+/// Operations, and guards, that every store takes in one transaction: etcd's default.
+pub const MIN_OPS: usize = 128;
+
+/// Grants of one transaction of a store that takes `max_ops` operations: each is an operation and a guard. The rest follows in
+/// the next transaction, at once.
+///
+/// The other operations are for the record and its guards, the controller lock, and the records of the audit: one for about
+/// forty grants.
+pub fn max_grants(max_ops: usize) -> usize {
+    (max_ops * 10 / 11).max(1)
+}
+
 /// Clocks that a time service keeps differ by less than this. Up to this difference, times in the store are trusted.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(2);
 
@@ -24,6 +36,8 @@ pub struct DecisionInput<'a> {
     /// A node counts as disconnected only after its agent was away for this long, since replicas restart and networks
     /// fail for moments. It is granted nothing meanwhile.
     pub disconnect_grace: SignedDuration,
+    /// Operations, and guards, that the store takes in one transaction.
+    pub max_ops: usize,
     pub now: Timestamp,
     /// The time for which this replica has observed a revision, by a monotonic clock. None: trust the time in the store.
     /// See [`ObservationAge`](ObservationAge).
@@ -130,6 +144,7 @@ mod tests {
             link: &link,
             link_changes: &|since| ChangeLog::default().read(since),
             disconnect_grace,
+            max_ops: MIN_OPS,
             now: at(129),
             observed_for: &|_| None,
         };
@@ -149,6 +164,7 @@ mod tests {
             link: &link,
             link_changes: &|since| ChangeLog::default().read(since),
             disconnect_grace: SignedDuration::ZERO,
+            max_ops: MIN_OPS,
             now: at(1000),
             observed_for: &observed_for,
         };

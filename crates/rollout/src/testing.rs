@@ -30,7 +30,7 @@ use muster_core::rollout::strategy::{Promote, Strategy};
 use muster_core::txn::Generation;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 
-use crate::decision::DecisionInput;
+use crate::decision::{DecisionInput, MIN_OPS};
 use crate::plan::Request;
 
 /// The time for which a disconnection is tolerated in these tests.
@@ -148,6 +148,7 @@ impl FakeFleet {
             link: &link,
             link_changes: &|since| self.link_changes.read(since),
             disconnect_grace: DISCONNECT_GRACE,
+            max_ops: MIN_OPS,
             now: self.now,
             observed_for: &observed_for,
         })
@@ -397,8 +398,15 @@ impl FakeFleet {
     /// Commits a transaction as a store would; returns the guard that failed, and then changes nothing.
     pub fn commit(&mut self, txn: &Txn) -> Result<Revision, Guard> {
         for guard in &txn.guards {
-            let there = self.put_at.get(guard.key()).copied();
-            if Guard::observed(guard.key(), there) != *guard {
+            let holds = match guard {
+                Guard::Absent { key } => !self.put_at.contains_key(key),
+                Guard::Unchanged { key, since } => self.put_at.get(key) == Some(since),
+                Guard::NoneNewer { prefix, than } => {
+                    let keys = self.put_at.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(prefix));
+                    keys.into_iter().all(|(_, at)| at <= than)
+                }
+            };
+            if !holds {
                 return Err(guard.clone());
             }
         }

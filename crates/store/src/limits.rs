@@ -11,7 +11,8 @@ pub use muster_core::txn::MAX_VALUE;
 /// Keys are paths of names; the longest valid path is far below this.
 pub const MAX_KEY: usize = 1024;
 
-/// etcd's limit of operations, and of comparisons, in one transaction.
+/// Operations, and guards, that every store takes in one transaction: etcd's default. A store may take more, see
+/// [`Store::max_ops`](crate::Store::max_ops).
 pub const MAX_OPS: usize = 128;
 
 /// All keys and values of one transaction. etcd refuses requests over 1.5 MiB; its encoding needs part of that.
@@ -28,10 +29,10 @@ pub enum InvalidRequest {
         "the value of {key} has {len} bytes, at most {MAX_VALUE} are allowed: store it as a blob and put its digest here"
     )]
     BigValue { key: String, len: usize },
-    #[error("the transaction has {count} operations, at most {MAX_OPS} are allowed: split it")]
-    ManyOps { count: usize },
-    #[error("the transaction has {count} guards, at most {MAX_OPS} are allowed: split it")]
-    ManyGuards { count: usize },
+    #[error("the transaction has {count} operations, at most {max} are allowed: split it")]
+    ManyOps { count: usize, max: usize },
+    #[error("the transaction has {count} guards, at most {max} are allowed: split it")]
+    ManyGuards { count: usize, max: usize },
     #[error("the transaction has {len} bytes of keys and values, at most {MAX_TXN} are allowed: split it")]
     BigTxn { len: usize },
     #[error("the transaction has two operations on {key}: the result would depend on their order")]
@@ -40,13 +41,13 @@ pub enum InvalidRequest {
     ShortLease { ttl: Duration },
 }
 
-/// Checks a transaction against the limits before it is sent.
-pub fn check_txn(txn: &Txn) -> Result<(), InvalidRequest> {
-    if txn.ops.len() > MAX_OPS {
-        return Err(InvalidRequest::ManyOps { count: txn.ops.len() });
+/// Checks a transaction against the limits before it is sent. `max`: operations, and guards, that the store takes.
+pub fn check_txn(txn: &Txn, max: usize) -> Result<(), InvalidRequest> {
+    if txn.ops.len() > max {
+        return Err(InvalidRequest::ManyOps { count: txn.ops.len(), max });
     }
-    if txn.guards.len() > MAX_OPS {
-        return Err(InvalidRequest::ManyGuards { count: txn.guards.len() });
+    if txn.guards.len() > max {
+        return Err(InvalidRequest::ManyGuards { count: txn.guards.len(), max });
     }
     let mut len = 0;
     for guard in &txn.guards {

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use muster_core::txn::{LeaseId, Revision, Txn};
 
-use crate::limits::InvalidRequest;
+use crate::limits::{InvalidRequest, MAX_OPS};
 use crate::watch::{Watch, WatchFrom};
 
 /// A key and its value at some revision.
@@ -91,6 +91,11 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
 
     /// Commits a transaction, or nothing of it.
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>>;
+
+    /// Operations, and guards, that a transaction may have.
+    fn max_ops(&self) -> usize {
+        MAX_OPS
+    }
 
     /// Watches all keys with a prefix. It starts when it is first polled and ends when it is dropped.
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch;

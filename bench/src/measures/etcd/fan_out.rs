@@ -10,7 +10,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, Strategy};
 use muster_core::txn::Generation;
-use muster_rollout::step::MAX_GRANTS;
+use muster_rollout::decision::{MIN_OPS, max_grants};
 use muster_wire::client::{Client, StatusQuery};
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
@@ -108,7 +108,7 @@ pub(crate) async fn measure_all_nodes(bench: &Bench) -> anyhow::Result<Vec<Bench
 }
 
 pub(crate) const STAGED_METHOD: &str = "as `fan-out`, but each agent is granted its version by a rollout: one wave, a budget of all nodes, no ramp and \
-    no soak, 60 grants in each transaction, each decided when the view shows the one before. The time begins when \
+    no soak, 116 grants in each transaction. The time begins when \
     the start request is sent, so it includes the planning, the plan's file and the first transaction. After each \
     round all nodes report that they are validated, and the rollout completes. etcd: 5,000 watches, each of its own \
     key and on its own connection, and as many puts in as many transactions, each sent when the one before is \
@@ -200,7 +200,7 @@ async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
 
 /// As many puts in a transaction as a step of a rollout has grants.
 async fn put(raw: &mut RawClient, keys: Vec<String>, version: &Version) -> anyhow::Result<()> {
-    for keys in keys.chunks(MAX_GRANTS) {
+    for keys in keys.chunks(max_grants(MIN_OPS)) {
         let puts: Vec<TxnOp> = keys.iter().map(|key| TxnOp::put(key.as_str(), version.as_str(), None)).collect();
         raw.txn(Txn::new().and_then(puts)).await?;
     }

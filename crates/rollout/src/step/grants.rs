@@ -4,11 +4,10 @@ use muster_core::rollout::plan::PlannedWave;
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{DesiredRecord, RolloutRecord};
 
-use crate::decision::DecisionInput;
+use crate::decision::{DecisionInput, max_grants};
 use crate::health::{Health, later};
 
-use super::{Grant, MAX_GRANTS};
-use super::{IndexedPlan, NodeFacts, Survey};
+use super::{Grant, IndexedPlan, NodeFacts, Survey};
 
 /// Receives the reason why a node may not move now.
 pub(crate) type OnRefused<'f> = &'f mut dyn FnMut(&NodeFacts, Hold);
@@ -73,6 +72,10 @@ impl<'s> BudgetTracker<'s> {
         for fact in survey.in_order(self.plan, self.record.waves.len()) {
             if fact.health != Health::Waiting {
                 continue;
+            }
+            // The rest has no reason to wait, and nothing needs to be checked.
+            if refused.is_none() && grants.len() >= max_grants(self.input.max_ops) {
+                break;
             }
             match self.check(fact, grants.len(), refused.is_some()) {
                 Ok(()) => grants.extend(self.grant(fact)),
@@ -139,7 +142,7 @@ impl<'s> BudgetTracker<'s> {
                 return held(&|| domain().map(hold));
             }
         }
-        if granted < MAX_GRANTS { Ok(()) } else { Err(None) }
+        if granted < max_grants(self.input.max_ops) { Ok(()) } else { Err(None) }
     }
 
     /// The wave that must pass before the node's role may move. The plan orders the roles already; this does not rely on it.
@@ -172,8 +175,7 @@ impl<'s> BudgetTracker<'s> {
             confirm_within: plan.strategy.confirm_within,
             kept: None,
         };
-        let policy_at = node.policy.as_ref().map(|(_, at)| *at);
-        Some(Grant { node: name.clone(), desired, record_at, policy_at })
+        Some(Grant { node: name.clone(), desired, record_at })
     }
 
     fn is_paused(&self, fact: &NodeFacts) -> bool {

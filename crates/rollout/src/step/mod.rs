@@ -309,10 +309,6 @@ fn clip_verdict(verdict: GateVerdict) -> GateVerdict {
     }
 }
 
-/// Grants in one transaction: each is two comparisons and an operation, and etcd takes at most 128 of either. The rest
-/// follows in the next transaction, at once.
-pub const MAX_GRANTS: usize = 60;
-
 /// The new record and the grants that go with it, written together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutChange {
@@ -329,8 +325,6 @@ pub struct Grant {
     pub desired: DesiredRecord,
     /// Revision of the node's record in the design. A node that has left meanwhile is not granted.
     pub record_at: Revision,
-    /// Revision of its policy. A node that was cordoned meanwhile is not granted.
-    pub policy_at: Option<Revision>,
 }
 
 impl RolloutChange {
@@ -339,9 +333,12 @@ impl RolloutChange {
     pub fn txn(&self, fleet: &Fleet, at: Revision) -> Result<Txn, serde_json::Error> {
         let keys = Keys::new(&fleet.env);
         let mut txn = unchanged_guards(&keys, fleet, &self.record, at);
-        for Grant { node, record_at, policy_at, .. } in &self.grants {
+        if !self.grants.is_empty() {
+            // A node that was cordoned meanwhile is not granted. One guard for all nodes: few have a policy.
+            txn.guards.push(Guard::NoneNewer { prefix: keys.policies(), than: fleet.revision });
+        }
+        for Grant { node, record_at, .. } in &self.grants {
             txn.guards.push(Guard::Unchanged { key: keys.node(node), since: *record_at });
-            txn.guards.push(Guard::observed(keys.policy(node), *policy_at));
         }
         txn.ops.push(Op::put_json(keys.rollout(self.record.id), &self.record)?);
         for Grant { node, desired, .. } in &self.grants {

@@ -194,6 +194,10 @@ impl Store for MeasuredStore {
         }))
     }
 
+    fn max_ops(&self) -> usize {
+        self.store.max_ops()
+    }
+
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
         let watches = self.watches.clone();
         Watch::new(self.store.watch(prefix, from).inspect(move |event| watches.count(event)))

@@ -131,6 +131,7 @@ pub(crate) fn with_fleet_input<T>(
         link: &link,
         link_changes: &|since| agents.links.changes(&fleet.env, since),
         disconnect_grace,
+        max_ops: reader.latest_revision.max_ops(),
         now: reader.clock.now(),
         observed_for: &observed_for,
     })

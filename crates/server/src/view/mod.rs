@@ -434,6 +434,11 @@ impl LatestRevision {
         Self { store, requests: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }
     }
 
+    /// Operations, and guards, that the store takes in one transaction.
+    pub(crate) fn max_ops(&self) -> usize {
+        self.store.max_ops()
+    }
+
     /// Number of requests. Higher than the number of reads when requests are concurrent.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)

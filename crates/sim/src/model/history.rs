@@ -93,6 +93,10 @@ impl History {
         match guard {
             Guard::Absent { key } => !self.now.contains_key(key),
             Guard::Unchanged { key, since } => self.now.get(key).is_some_and(|kv| kv.revision == *since),
+            Guard::NoneNewer { prefix, than } => {
+                let keys = self.now.range(prefix.clone()..).take_while(|(key, _)| key.starts_with(prefix));
+                keys.into_iter().all(|(_, kv)| kv.revision <= *than)
+            }
         }
     }
 

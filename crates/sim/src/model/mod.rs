@@ -111,7 +111,7 @@ impl Store for Model {
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(async move {
-            limits::check_txn(&txn)?;
+            limits::check_txn(&txn, limits::MAX_OPS)?;
             self.faults.delay().await;
             let answer = match self.faults.of_commit() {
                 RequestFate::Answered => self.carry_out(&txn),

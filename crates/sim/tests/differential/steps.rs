@@ -195,7 +195,11 @@ fn txn(side: &Side, truth: &Truth, guards: &[(usize, u8)], ops: &[(usize, u8)]) 
             0..=2 => seen,
             _ => seen.xor(Some(At::from(*how) % (truth.head() + 1))),
         };
-        txn = txn.guard(Guard::observed(key, seen.map(|at| side.revision(at))));
+        txn = txn.guard(if how % 8 == 6 {
+            Guard::NoneNewer { prefix: key, than: side.revision(seen.unwrap_or_else(|| truth.head())) }
+        } else {
+            Guard::observed(key, seen.map(|at| side.revision(at)))
+        });
     }
     for (key, how) in ops {
         let key = KEYS[*key].to_owned();

@@ -38,6 +38,7 @@ macro_rules! contract_tests {
             transactions: transaction_is_atomic_at_one_revision;
             transactions: failed_guard_is_a_conflict_and_named;
             transactions: guards_compare_presence_and_revision;
+            transactions: prefix_guard_compares_the_newest_key;
             transactions: no_op_transaction_makes_no_revision;
             transactions: put_of_the_same_value_is_a_change;
             transactions: request_over_a_limit_is_refused;

@@ -81,6 +81,32 @@ pub async fn guards_compare_presence_and_revision(subject: &dyn ContractSubject)
     assert!(!holds(unchanged(second)).await);
 }
 
+pub async fn prefix_guard_compares_the_newest_key(subject: &dyn ContractSubject) {
+    let store = subject.store();
+    let holds = async |than: Revision| {
+        let guard = Guard::NoneNewer { prefix: "p/".into(), than };
+        match store.commit(Txn::new().guard(guard)).await.unwrap() {
+            CommitOutcome::Committed { .. } => true,
+            CommitOutcome::Conflict { failed, .. } => {
+                assert_eq!(failed, ["p/"]);
+                false
+            }
+        }
+    };
+    let before = put(&*store, "p", "1").await;
+    assert!(holds(Revision(0)).await, "there is no key under the prefix");
+    let first = put(&*store, "p/1", "1").await;
+    let second = put(&*store, "p/2", "1").await;
+    put(&*store, "p0", "1").await;
+    for (than, expected) in [(Revision(0), false), (before, false), (first, false), (second, true)] {
+        assert_eq!(holds(than).await, expected, "{than}");
+    }
+    let third = put(&*store, "p/1", "1").await;
+    assert!(!holds(second).await && holds(third).await);
+    delete(&*store, "p/1").await;
+    assert!(holds(second).await, "a deleted key does not count");
+}
+
 pub async fn no_op_transaction_makes_no_revision(subject: &dyn ContractSubject) {
     let store = subject.store();
     let before = put(&*store, "k", "1").await;
@@ -116,11 +142,13 @@ pub async fn request_over_a_limit_is_refused(subject: &dyn ContractSubject) {
         InvalidRequest::LongKey { key: long.clone(), len: MAX_KEY + 1 }
     );
 
-    let many = (0..=MAX_OPS).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("k{n}"), "1")));
-    assert_eq!(refused(many).await, InvalidRequest::ManyOps { count: MAX_OPS + 1 });
+    let max = store.max_ops();
+    assert!(max >= MAX_OPS);
+    let many = (0..=max).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("k{n}"), "1")));
+    assert_eq!(refused(many).await, InvalidRequest::ManyOps { count: max + 1, max });
 
-    let guards = (0..=MAX_OPS).fold(Txn::new(), |txn, n| txn.guard(Guard::Absent { key: format!("k{n}") }));
-    assert_eq!(refused(guards).await, InvalidRequest::ManyGuards { count: MAX_OPS + 1 });
+    let guards = (0..=max).fold(Txn::new(), |txn, n| txn.guard(Guard::Absent { key: format!("k{n}") }));
+    assert_eq!(refused(guards).await, InvalidRequest::ManyGuards { count: max + 1, max });
 
     let heavy =
         (0..=MAX_TXN / MAX_VALUE).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("k{n}"), vec![0; MAX_VALUE])));

@@ -34,17 +34,34 @@ impl<'t> Tables<'t> {
     pub(super) fn failed(&self, guards: &[Guard]) -> Result<Vec<String>, FileFault> {
         let mut failed = Vec::new();
         for guard in guards {
-            let row = self.keys.get(guard.key())?;
-            let revision = row.map(|row| Record::decode(row.value()).map(|record| record.revision)).transpose()?;
             let holds = match guard {
-                Guard::Absent { .. } => revision.is_none(),
-                Guard::Unchanged { since, .. } => revision == Some(since.0),
+                Guard::Absent { key } => self.revision_of(key)?.is_none(),
+                Guard::Unchanged { key, since } => self.revision_of(key)? == Some(since.0),
+                Guard::NoneNewer { prefix, than } => !self.any_newer(prefix, *than)?,
             };
             if !holds {
                 failed.push(guard.key().to_owned());
             }
         }
         Ok(failed)
+    }
+
+    fn revision_of(&self, key: &str) -> Result<Option<u64>, FileFault> {
+        let row = self.keys.get(key)?;
+        Ok(row.map(|row| Record::decode(row.value()).map(|record| record.revision)).transpose()?)
+    }
+
+    fn any_newer(&self, prefix: &str, than: Revision) -> Result<bool, FileFault> {
+        for row in self.keys.range(prefix..)? {
+            let (key, row) = row?;
+            if !key.value().starts_with(prefix) {
+                break;
+            }
+            if Record::decode(row.value())?.revision > than.0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The first lease of the operations that does not exist.

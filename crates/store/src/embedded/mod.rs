@@ -175,6 +175,9 @@ impl Drop for EmbeddedStore {
     }
 }
 
+/// Operations, and guards, of one transaction. The limit of bytes is reached before.
+const MAX_OPS: usize = 512;
+
 impl Store for EmbeddedStore {
     fn name(&self) -> &str {
         &self.shared.name
@@ -188,6 +191,14 @@ impl Store for EmbeddedStore {
         })
     }
 
+    fn get_all<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<Vec<Option<KeyValue>>, StoreError>> {
+        Box::pin(async move {
+            keys.iter().try_for_each(|key| limits::check_key(key))?;
+            let keys = keys.to_vec();
+            self.shared.read(move |txn| keys.iter().map(|key| read::get(txn, key)).collect()).await
+        })
+    }
+
     fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<KeyRange, StoreError>> {
         let request = PageRequest { prefix: prefix.to_owned(), at: at.map(|at| at.0), after: None, limit: usize::MAX };
         Box::pin(async move {
@@ -198,9 +209,13 @@ impl Store for EmbeddedStore {
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(async move {
-            limits::check_txn(&txn)?;
+            limits::check_txn(&txn, MAX_OPS)?;
             self.send_request(|reply| WriteRequest::Commit { txn, reply }).await
         })
+    }
+
+    fn max_ops(&self) -> usize {
+        MAX_OPS
     }
 
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {

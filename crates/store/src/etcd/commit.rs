@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use etcd_client::proto::{PbResponseOp, PbTxnOpResponse, PbTxnResponse};
-use etcd_client::{Compare, CompareOp, Error, GetOptions, PutOptions, Txn as Request, TxnOp};
+use etcd_client::{Compare, CompareOp, Error, GetOptions, PutOptions, SortOrder, SortTarget, Txn as Request, TxnOp};
 use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
 use tokio::time::timeout;
 use tonic::Status;
@@ -13,11 +13,11 @@ use crate::limits;
 use crate::store::{CommitOutcome, Lease, StoreError, text_cause};
 
 use super::errors::EtcdRejection;
-use super::read;
-use super::request::{EtcdShared, RetryPolicy, for_etcd, revision};
+use super::read::{self, KeySpan};
+use super::request::{EtcdShared, RequestError, RetryPolicy, for_etcd, revision};
 
 pub(super) async fn commit(shared: &EtcdShared, txn: Txn) -> Result<CommitOutcome, StoreError> {
-    limits::check_txn(&txn)?;
+    limits::check_txn(&txn, shared.max_ops.load(Ordering::Relaxed))?;
     if txn.guards.is_empty() && txn.ops.is_empty() {
         // etcd answers an empty transaction from the state of one member, which may be old.
         let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
@@ -34,7 +34,32 @@ pub(super) async fn commit(shared: &EtcdShared, txn: Txn) -> Result<CommitOutcom
     match result {
         Ok(response) => Ok(outcome(shared, &txn, response.0)),
         Err(failure) if failure.is(EtcdRejection::LeaseNotFound) => Err(ended_lease(shared, &txn).await),
-        Err(failure) => Err(shared.error(failure)),
+        Err(failure) => {
+            // Another member has a lower limit than the one that was probed.
+            if matches!(&failure, RequestError::Rejected { why, .. } if why.contains("too many operations")) {
+                shared.max_ops.store(limits::MAX_OPS, Ordering::Relaxed);
+            }
+            Err(shared.error(failure))
+        }
+    }
+}
+
+/// Limits above etcd's default that are tried. A transaction of that many grants is far below the limit of bytes.
+const PROBED_OPS: [usize; 2] = [512, 256];
+
+/// Finds out how many operations etcd takes in a transaction (`--max-txn-ops`), with transactions that only count a key.
+pub(super) async fn probe_max_ops(shared: &EtcdShared) {
+    for max in PROBED_OPS {
+        let count = || TxnOp::get(read::ANY_KEY, Some(GetOptions::new().with_count_only()));
+        let request = Request::new().and_then((0..max).map(|_| count()).collect::<Vec<_>>());
+        let response = shared.call(RetryPolicy::Idempotent, |connection| {
+            let request = request.clone();
+            async move { connection.kv().txn(request).await }
+        });
+        if response.await.is_ok() {
+            shared.max_ops.store(max, Ordering::Relaxed);
+            return;
+        }
     }
 }
 
@@ -52,9 +77,21 @@ fn request(txn: &Txn) -> Request {
             Op::Delete { key } => TxnOp::delete(key.as_str(), None),
         })
         .collect();
-    let look: Vec<TxnOp> =
-        txn.guards.iter().map(|guard| TxnOp::get(guard.key(), Some(GetOptions::new().with_keys_only()))).collect();
+    let look: Vec<TxnOp> = txn.guards.iter().map(look).collect();
     Request::new().when(txn.guards.iter().map(comparison).collect::<Vec<_>>()).and_then(ops).or_else(look)
+}
+
+/// Reads what shows whether a guard holds.
+fn look(guard: &Guard) -> TxnOp {
+    let keys_only = GetOptions::new().with_keys_only();
+    match guard {
+        Guard::Absent { key } | Guard::Unchanged { key, .. } => TxnOp::get(key.as_str(), Some(keys_only)),
+        Guard::NoneNewer { prefix, .. } => {
+            let span = KeySpan::with_prefix(prefix);
+            let newest = keys_only.with_sort(SortTarget::Mod, SortOrder::Descend).with_limit(1);
+            TxnOp::get(span.from, Some(newest.with_range(span.to)))
+        }
+    }
 }
 
 fn comparison(guard: &Guard) -> Compare {
@@ -63,6 +100,12 @@ fn comparison(guard: &Guard) -> Compare {
         // To etcd a missing key was last changed at 0, but here "unchanged" means that it exists: never true.
         Guard::Unchanged { key, since: Revision(0) } => Compare::version(key.as_str(), CompareOp::Less, 0),
         Guard::Unchanged { key, since } => Compare::mod_revision(key.as_str(), CompareOp::Equal, for_etcd(*since)),
+        // Holds if it holds for each key of the range; a range without keys counts as one that was never changed.
+        Guard::NoneNewer { prefix, than } => {
+            let span = KeySpan::with_prefix(prefix);
+            Compare::mod_revision(span.from, CompareOp::Less, for_etcd(Revision(than.0.saturating_add(1))))
+                .with_range(span.to)
+        }
     }
 }
 
@@ -94,6 +137,7 @@ fn holds(guard: &Guard, seen: &PbResponseOp) -> bool {
     match guard {
         Guard::Absent { .. } => seen.is_none(),
         Guard::Unchanged { since, .. } => seen == Some(*since),
+        Guard::NoneNewer { than, .. } => seen.is_none_or(|newest| newest <= *than),
     }
 }
 

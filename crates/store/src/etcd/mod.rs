@@ -142,6 +142,7 @@ impl EtcdStore {
                 return Err(OpenEtcdError::Unreachable { store: name, reasons });
             }
         }
+        commit::probe_max_ops(&shared).await;
         let mut compaction_task = JoinSet::new();
         compaction_task.spawn(compaction::compact_periodically(Arc::downgrade(&shared), options.compaction.every));
         Ok(Self { shared, _compaction_task: compaction_task })
@@ -173,6 +174,10 @@ impl Store for EtcdStore {
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(commit::commit(&self.shared, txn))
+    }
+
+    fn max_ops(&self) -> usize {
+        self.shared.max_ops.load(Ordering::Relaxed)
     }
 
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {

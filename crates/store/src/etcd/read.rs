@@ -14,7 +14,7 @@ use crate::store::{KeyRange, KeyValue, StoreError};
 const PAGE: i64 = 1000;
 
 /// The key that is read to get the revision. It need not exist, but the user must be allowed to read it.
-const ANY_KEY: &str = "/muster/";
+pub(super) const ANY_KEY: &str = "/muster/";
 
 /// Some keys at one revision.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! and compaction of one store share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::Error;
@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Status;
 
+use crate::limits::MAX_OPS;
 use crate::store::{ErrorCause, StoreError, text_cause};
 
 use super::EtcdOptions;
@@ -190,6 +191,8 @@ pub(super) struct EtcdShared {
     pub(super) options: EtcdOptions,
     pub(super) head: Head,
     pub(super) counters: Counters,
+    /// Operations, and guards, that a transaction may have.
+    pub(super) max_ops: AtomicUsize,
     /// The latest known compaction; 0 if none is known.
     pub(super) compacted: AtomicU64,
     /// Set when the store is dropped: watches end.
@@ -217,6 +220,7 @@ impl EtcdShared {
             options,
             head: Head::new(),
             counters: Counters::default(),
+            max_ops: AtomicUsize::new(MAX_OPS),
             compacted: AtomicU64::new(0),
             closed: watch::Sender::new(false),
         }

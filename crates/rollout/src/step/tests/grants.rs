@@ -305,10 +305,22 @@ fn only_unavailable_nodes_release_a_slot() {
 }
 
 #[test]
-fn sixty_grants_per_transaction() {
-    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 150, "a b c")]), budget(150, None));
-    assert_eq!(harness.decide().change.unwrap().grants.len(), crate::step::MAX_GRANTS);
-    assert_eq!(harness.settle().len(), 150);
+fn transaction_grants_as_many_nodes_as_the_store_takes() {
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 300, "a b c")]), budget(300, None));
+    assert_eq!(harness.decide().change.unwrap().grants.len(), 116);
+    assert_eq!(harness.settle().len(), 300);
+}
+
+#[test]
+fn node_that_was_cordoned_meanwhile_is_not_granted() {
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 4, "a b")]), budget(4, None));
+    harness.world.cordon("web9");
+    let stale = harness.decide().change.unwrap();
+    let at = harness.stored_record().1;
+    let txn = stale.txn(&harness.world.fleet, at).unwrap();
+    harness.world.cordon("web2");
+    assert!(harness.world.commit(&txn).is_err(), "a policy is newer than the decision");
+    assert_eq!(waiting(&["web1", "web3", "web4"], &harness.settle()), "");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use muster_core::txn::Revision;
 use crate::command::{CommandRefused, RolloutCommand, apply_command};
 use crate::plan::{Request, plan};
 use crate::start::{StartOptions, StartTxn, start};
-use crate::step::{IndexedPlan, KeptSurvey, MAX_GRANTS, Step, step};
+use crate::step::{IndexedPlan, KeptSurvey, Step, step};
 use crate::testing::{FakeFleet, RunEnd, node, request};
 
 /// The limit of steps without a wait. A rollout that exceeds it would never end.
@@ -100,11 +100,10 @@ impl RolloutHarness {
         for _ in 0..MAX_STEPS {
             let step = self.decide();
             let Some(change) = step.change else { return self.granted[before..].to_vec() };
-            assert!(change.grants.len() <= MAX_GRANTS);
             assert_eq!(change.record.steps.seen, self.world.fleet.revision);
             self.granted.extend(change.grants.iter().map(|grant| grant.node.to_string()));
             let txn = change.txn(&self.world.fleet, self.stored_record().1).unwrap();
-            assert!(txn.ops.len() <= 127 && txn.guards.len() <= 126, "the limits of etcd, with the lock and the audit");
+            assert!(txn.ops.len() <= 125 && txn.guards.len() <= 124, "the limits of etcd, with the lock and the audit");
             self.world.commit(&txn).expect("there is no concurrent writer");
         }
         panic!("more than {MAX_STEPS} steps: {:?}", self.record());

@@ -10,7 +10,7 @@ use muster_core::replica::ControllerName;
 use muster_core::rollout::progress::Progress;
 use muster_core::rollout::record::GateVerdict;
 use muster_core::txn::Revision;
-use muster_rollout::decision::DecisionInput;
+use muster_rollout::decision::{DecisionInput, MIN_OPS};
 use muster_rollout::executor::{
     CommitResult, DEBOUNCE, Executor, GateRequest, IoResult, NextAction, RETRY_DELAY, ReconcileResult,
 };
@@ -66,6 +66,7 @@ impl World {
             link: &link,
             link_changes: &|since| changed.changes(since),
             disconnect_grace: TIMEOUT,
+            max_ops: MIN_OPS,
             now,
             observed_for: &observed_for,
         };
