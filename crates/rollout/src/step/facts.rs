@@ -52,6 +52,9 @@ pub(crate) struct NodeFacts {
     /// It failed because its agent is disconnected, and an operator has retried it. It is granted again when the agent
     /// is back.
     pub is_retried: bool,
+    /// It soaks only because this replica has not observed it for long enough. The end is by another clock than the time of
+    /// decisions, which may be set: it is evaluated in each step.
+    pub is_observed: bool,
     /// The next time at which its health changes by itself.
     pub recheck: Option<Timestamp>,
 }

@@ -186,7 +186,10 @@ impl<'a> NodeEvaluation<'a> {
         let is_new = grant.is_none() && is_unprovisioned(node);
         let is_counted = !is_new && !rules.record.operator.released.contains(*name);
         let silent = link.silent_since();
-        let is_observed = wave.is_some_and(|wave| wave >= basis.passed) && matches!(health, Health::Healthy { .. });
+        let is_to_be_observed =
+            wave.is_some_and(|wave| wave >= basis.passed) && matches!(health, Health::Healthy { .. });
+        let has_soaked = |validated| later(validated, rules.strategy.soak) <= input.now;
+        let validated = grant.zip(node.state()).map(|((grant, _), (_, leaf))| leaf.since.max(grant.granted));
         NodeFacts {
             index: surveyed.index,
             record_at: node.record_at,
@@ -203,9 +206,10 @@ impl<'a> NodeEvaluation<'a> {
             is_cordoned: node.cordon().is_some(),
             is_paused_past_deadline,
             grant_at: grant.map(|(_, at)| at),
-            healthy_at: grant.filter(|_| is_observed).map(|(_, at)| validated_at(node, at)),
+            healthy_at: grant.filter(|_| is_to_be_observed).map(|(_, at)| validated_at(node, at)),
             call_allowance: if health.is_done() { SignedDuration::ZERO } else { node.call_allowance() },
             is_retried: false,
+            is_observed: matches!(health, Health::Soaking { .. }) && validated.is_some_and(has_soaked),
             recheck: self.recheck(health, link, is_settled),
         }
     }
@@ -329,7 +333,7 @@ impl Survey {
                 (Some(_) | None, _) => return None,
             }
         }
-        let is_due = |facts: &&NodeFacts| facts.recheck.is_some_and(|at| at <= input.now);
+        let is_due = |facts: &&NodeFacts| facts.is_observed || facts.recheck.is_some_and(|at| at <= input.now);
         stale.extend(self.facts.iter().filter(is_due).map(|facts| facts.index));
         self.fleet_position = input.fleet.changes().position();
         self.link_position = link_position;

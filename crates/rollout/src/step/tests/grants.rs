@@ -333,3 +333,19 @@ fn nodes_moved_at_once_are_not_broken() {
     ["web1", "web2", "web3", "web4"].iter().for_each(|name| harness.world.answers(name, RunEnd::Validated));
     assert_eq!(harness.settle().len(), 1);
 }
+
+#[test]
+fn soak_by_observation_ends_although_the_clock_was_set_back() {
+    let strategy = Strategy { soak: seconds(10), ..budget(1, None) };
+    let mut harness = RolloutHarness::start(FakeFleet::with_roles(&[("web", 2, "a b")]), strategy);
+    let first = harness.settle();
+    harness.world.answers(&first[0], RunEnd::Validated);
+    // Its state is old by the time in the store, and this replica has observed it for five seconds.
+    harness.world.pass(minutes(1));
+    harness.world.known_since = Some(harness.world.now - seconds(5));
+    assert_eq!(harness.settle(), NO_NODES);
+    // Three seconds later, during which the clock was set back by two.
+    harness.world.pass(seconds(1));
+    harness.world.known_since = Some(harness.world.now - seconds(8));
+    assert_eq!(harness.settle().len(), 1);
+}
