@@ -31,7 +31,7 @@ pub(crate) use at_once::{AtOnceCheck, AtOnceState, first_error_of};
 pub(crate) use facts::NodeFacts;
 pub(crate) use grants::BudgetTracker;
 pub(crate) use indexed_plan::PlanPosition;
-pub(crate) use survey::{Survey, next_call};
+pub(crate) use survey::{GrantsAhead, Survey, next_call};
 pub(crate) use waves::{WaveAdvance, advance_waves};
 
 use at_once::follow_at_once;
@@ -64,6 +64,7 @@ impl Step {
 #[derive(Clone, Debug, Default)]
 pub struct KeptSurvey {
     survey: Option<Box<Survey>>,
+    ahead: GrantsAhead,
     is_checked: bool,
 }
 
@@ -71,23 +72,37 @@ impl KeptSurvey {
     /// Compares each update with a survey of all nodes, in builds with debug assertions. Only where nothing changes during a
     /// decision: in tests and in the simulator.
     pub fn checked() -> Self {
-        Self { survey: None, is_checked: true }
+        Self { is_checked: true, ..Self::default() }
     }
 
     /// Forgets the survey: another rollout follows, if any.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.survey = None;
+        self.ahead.clear();
+    }
+
+    /// Records grants that were committed at this revision, which the view may not show yet.
+    pub(crate) fn granted(&mut self, grants: &[Grant], at: Revision) {
+        self.ahead.extend(grants.iter().map(|grant| (grant.node.clone(), (grant.desired.clone(), at))));
+    }
+
+    /// Forgets the grants that the view does not show.
+    pub(crate) fn rely_on_view(&mut self) {
+        self.ahead.clear();
     }
 
     fn update(&mut self, plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> &Survey {
+        self.ahead.retain(|_, (_, at)| *at > input.fleet.revision);
         let is_checked = self.is_checked && cfg!(debug_assertions);
+        let new = || Survey::with_ahead(plan, record, input, &self.ahead);
         let mut survey = self.survey.take();
         if let Some(survey) = &mut survey {
-            survey.update(plan, record, input);
-            let difference = is_checked.then(|| survey.difference(&Survey::new(plan, record, input))).flatten();
+            survey.update(plan, record, input, &self.ahead);
+            let difference = is_checked.then(|| survey.difference(&new())).flatten();
             assert_eq!(difference, None, "the kept survey differs from a new one");
         }
-        self.survey.insert(survey.unwrap_or_else(|| Box::new(Survey::new(plan, record, input))))
+        let survey = survey.unwrap_or_else(|| Box::new(new()));
+        self.survey.insert(survey)
     }
 }
 

@@ -4,7 +4,7 @@
 //! time has come, and sums the facts of all nodes up. It evaluates every node again when something has changed that any of
 //! them depends on: the design, a pause, a command of an operator, or a wave that settled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::changes::{ChangePosition, ChangedNodes};
@@ -26,6 +26,9 @@ use crate::preflight::is_unprovisioned;
 use super::facts::{FailureDomainTally, NameIndex, NodeFacts, Pauses, Tally, WaveTally};
 use super::{IndexedPlan, PlanPosition};
 
+/// Grants that are committed, and that the view of this replica does not show yet, with their revisions.
+pub(crate) type GrantsAhead = BTreeMap<NodeName, (DesiredRecord, Revision)>;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Survey {
     basis: SurveyBasis,
@@ -34,6 +37,8 @@ pub(crate) struct Survey {
     /// Changes of nodes and connections up to here are evaluated.
     fleet_position: ChangePosition,
     link_position: ChangePosition,
+    /// Nodes that were evaluated with a grant that the fleet does not show yet.
+    granted_ahead: BTreeSet<NodeName>,
     /// The nodes of the design, sorted.
     names: Vec<NodeName>,
     /// The facts of each of them.
@@ -109,6 +114,7 @@ struct NodeEvaluation<'a> {
     plan: &'a IndexedPlan,
     rules: HealthRules<'a>,
     input: &'a DecisionInput<'a>,
+    ahead: &'a GrantsAhead,
     basis: SurveyBasis,
     per: Option<&'a PerLabel>,
 }
@@ -126,7 +132,12 @@ struct SurveyedNode<'a> {
 }
 
 impl<'a> NodeEvaluation<'a> {
-    fn new(plan: &'a IndexedPlan, record: &'a RolloutRecord, input: &'a DecisionInput<'a>) -> Self {
+    fn new(
+        plan: &'a IndexedPlan,
+        record: &'a RolloutRecord,
+        input: &'a DecisionInput<'a>,
+        ahead: &'a GrantsAhead,
+    ) -> Self {
         let epoch = input.fleet.epoch();
         let rules = HealthRules {
             record,
@@ -137,7 +148,7 @@ impl<'a> NodeEvaluation<'a> {
             disconnect_grace: input.disconnect_grace,
         };
         let per = plan.plan().strategy.max_unavailable.per.as_ref();
-        Self { plan, rules, input, basis: SurveyBasis::new(record, input), per }
+        Self { plan, rules, input, ahead, basis: SurveyBasis::new(record, input), per }
     }
 
     /// A node's desired version and its generation: its own, or that of the environment.
@@ -152,7 +163,9 @@ impl<'a> NodeEvaluation<'a> {
     }
 
     fn facts(&self, surveyed: &SurveyedNode<'_>) -> NodeFacts {
-        let (Self { plan, rules, input, basis, .. }, SurveyedNode { name, node, design, .. }) = (self, surveyed);
+        let (Self { plan, rules, input, basis, .. }, SurveyedNode { name, design, .. }) = (self, surveyed);
+        let granted = self.ahead.get(*name).map(|grant| Node { desired: Some(grant.clone()), ..surveyed.node.clone() });
+        let node = granted.as_ref().unwrap_or(surveyed.node);
         let grant = grant_of(rules.record, node);
         let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= basis.floor);
         let kept = if own.is_none() { input.fleet.kept(node) } else { None };
@@ -258,14 +271,25 @@ pub(super) fn epoch_start(epoch: u64, now: Timestamp) -> Timestamp {
 impl Survey {
     /// Evaluates every node.
     pub(crate) fn new(plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) -> Self {
+        Self::with_ahead(plan, record, input, &GrantsAhead::new())
+    }
+
+    /// The same with grants that the fleet does not show yet.
+    pub(crate) fn with_ahead(
+        plan: &IndexedPlan,
+        record: &RolloutRecord,
+        input: &DecisionInput<'_>,
+        ahead: &GrantsAhead,
+    ) -> Self {
         // Read before the connections: one that changes meanwhile is evaluated again.
         let link_position = (input.link_changes)(None).position;
-        let evaluation = NodeEvaluation::new(plan, record, input);
+        let evaluation = NodeEvaluation::new(plan, record, input, ahead);
         let mut survey = Survey {
             basis: evaluation.basis.clone(),
             evaluated: input.now,
             fleet_position: input.fleet.changes().position(),
             link_position,
+            granted_ahead: ahead.keys().cloned().collect(),
             names: Vec::with_capacity(plan.positions().len()),
             facts: Vec::with_capacity(plan.positions().len()),
             expired: Vec::new(),
@@ -296,8 +320,14 @@ impl Survey {
     }
 
     /// Brings the survey up to date. It is then equal to a new one.
-    pub(crate) fn update(&mut self, plan: &IndexedPlan, record: &RolloutRecord, input: &DecisionInput<'_>) {
-        let evaluation = NodeEvaluation::new(plan, record, input);
+    pub(crate) fn update(
+        &mut self,
+        plan: &IndexedPlan,
+        record: &RolloutRecord,
+        input: &DecisionInput<'_>,
+        ahead: &GrantsAhead,
+    ) {
+        let evaluation = NodeEvaluation::new(plan, record, input, ahead);
         match self.stale_nodes(&evaluation) {
             Some(stale) => {
                 for index in stale {
@@ -306,7 +336,7 @@ impl Survey {
                 self.evaluated = input.now;
                 self.sum_up(&evaluation);
             }
-            None => *self = Self::new(plan, record, input),
+            None => *self = Self::with_ahead(plan, record, input, ahead),
         }
     }
 
@@ -333,6 +363,10 @@ impl Survey {
                 (Some(_) | None, _) => return None,
             }
         }
+        let granted: BTreeSet<NodeName> = evaluation.ahead.keys().cloned().collect();
+        let other = granted.symmetric_difference(&self.granted_ahead);
+        stale.extend(other.filter_map(|name| self.facts_of(name)).map(|facts| facts.index));
+        self.granted_ahead = granted;
         let is_due = |facts: &&NodeFacts| facts.is_observed || facts.recheck.is_some_and(|at| at <= input.now);
         stale.extend(self.facts.iter().filter(is_due).map(|facts| facts.index));
         self.fleet_position = input.fleet.changes().position();

@@ -102,8 +102,10 @@ impl Plans {
         let (blobs, digest) = (self.blobs.clone(), Blobs::digest(&bytes));
         let name = digest.clone();
         let writing = tokio::task::spawn_blocking(move || blobs.keep_durably([(name.as_str(), bytes.as_slice())]));
+        // Indexed while the disk works.
+        let plan = Arc::new(IndexedPlan::new(plan.clone()));
         writing.await.map_err(|_| KeepPlanError::CutOff)??;
-        self.remember(&digest, Arc::new(IndexedPlan::new(plan.clone())));
+        self.remember(&digest, plan);
         Ok(digest)
     }
 

@@ -170,7 +170,11 @@ pub(super) fn started_rollout() -> (FakeFleet, FakeHost) {
 }
 
 pub(super) fn started_with(strategy: Strategy) -> (FakeFleet, FakeHost) {
-    let mut world = FakeFleet::with_roles(&[("web", 3, "a b")]);
+    started_nodes(3, strategy)
+}
+
+pub(super) fn started_nodes(nodes: u32, strategy: Strategy) -> (FakeFleet, FakeHost) {
+    let mut world = FakeFleet::with_roles(&[("web", nodes, "a b")]);
     let request = request("v2", strategy);
     let plan = world.with_input(|input| plan(input, &request)).unwrap();
     let options = StartOptions { request: "one".into(), by: "ada".into(), supersede: false };

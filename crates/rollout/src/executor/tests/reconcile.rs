@@ -2,11 +2,12 @@
 
 use jiff::SignedDuration;
 use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};
-use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, Strategy};
+use muster_core::rollout::strategy::{Amount, Gate, GateCheck, GateCheckKind, Strategy};
 use muster_core::txn::Revision;
 
 use super::host::{
-    FakeHost, apply, commit, failed, granted, grants, phase, record, started_rollout, started_with, strategy, to_commit,
+    FakeHost, apply, commit, failed, granted, grants, phase, record, started_nodes, started_rollout, started_with,
+    strategy, to_commit,
 };
 use crate::command::RolloutCommand;
 use crate::executor::{CommitResult, Executor, IoRequest, IoResult, NextAction, ReconcileResult, WriteKind};
@@ -46,14 +47,14 @@ fn stale_view_grants_nothing() {
     let write = to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::ViewReached));
     assert_eq!(grants(&write).len(), 1, "the budget is one");
     assert_ne!(grants(&write), [first], "the decision was made again");
-    // The next steps wait for the commit, and do not read the store's revision again.
+    // The next step is decided on the commit, and does not read the store's revision again.
     host.requests.clear();
     let committed = commit(&mut world, &write.txn);
     assert!(matches!(
         host.finish(&mut world, &mut executor, IoResult::Commit(committed)),
         ReconcileResult::WaitUntil(_)
     ));
-    assert_eq!(host.requests, ["view", "plan"]);
+    assert_eq!(host.requests, ["plan"]);
 }
 
 #[test]
@@ -68,11 +69,7 @@ fn freshness_of_a_view_expires() {
     host.requests.clear();
     let next = to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::Commit(committed)));
     assert_eq!(grants(&next).len(), 1);
-    assert_eq!(
-        host.requests,
-        ["view", "plan", "revision", "view", "plan"],
-        "it reads the revision before the next grant"
-    );
+    assert_eq!(host.requests, ["plan", "revision", "view", "plan"], "it reads the revision before the next grant");
 }
 
 #[test]
@@ -358,4 +355,66 @@ fn verdict_of_a_changed_wave_is_dropped() {
     apply(&mut world, &pause());
     assert_eq!(host.reconcile(&mut world, &mut executor), ReconcileResult::Idle);
     assert!(executor.gate_request().is_none());
+}
+
+/// A rollout that may move 300 nodes, in a store whose watch has not delivered anything since the start.
+fn lagging_view() -> (FakeFleet, FakeFleet, FakeHost) {
+    let (store, host) = started_nodes(300, Strategy::one_wave(Amount::Nodes(300)));
+    (store.clone(), store, host)
+}
+
+#[test]
+fn grants_follow_without_waiting_for_the_view() {
+    let (view, mut store, mut host) = lagging_view();
+    let mut executor = Executor::checked();
+    let (mut result, mut nodes) = (IoResult::Start, Vec::new());
+    for count in [116, 116, 68] {
+        let write = to_commit(host.reconcile_to_write(&view, &mut executor, result));
+        let granted = grants(&write);
+        assert_eq!(granted.len(), count);
+        nodes.extend(granted);
+        let committed = commit(&mut store, &write.txn);
+        assert!(matches!(committed, CommitResult::Committed(_)));
+        result = IoResult::Commit(committed);
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    assert_eq!(nodes.len(), 300, "no node is granted twice");
+    // Nothing is left to grant: the rest is decided on the view.
+    let plan = view.with_input(|input| executor.next(input, result));
+    let NextAction::Io(plan) = plan else { panic!("{plan:?} instead of a plan") };
+    let plan = host.perform(&view, plan);
+    let waits = view.with_input(|input| executor.next(input, plan));
+    assert!(matches!(waits, NextAction::Io(IoRequest::AwaitView(at)) if at == store.fleet.revision), "{waits:?}");
+    let next = host.reconcile_to_write(&store, &mut executor, IoResult::ViewReached);
+    assert!(matches!(next, NextAction::Done(ReconcileResult::WaitUntil(Some(_)))), "{next:?}");
+}
+
+#[test]
+fn pause_ends_grants_that_are_ahead_of_the_view() {
+    let (view, mut store, mut host) = lagging_view();
+    let mut executor = Executor::checked();
+    let write = to_commit(host.reconcile_to_write(&view, &mut executor, IoResult::Start));
+    let committed = commit(&mut store, &write.txn);
+    apply(&mut store, &RolloutCommand::Pause { reason: "wait".into() });
+    let write = to_commit(host.reconcile_to_write(&view, &mut executor, IoResult::Commit(committed)));
+    let refused = commit(&mut store, &write.txn);
+    assert!(matches!(refused, CommitResult::Conflict(_)));
+    let result = host.finish(&mut store, &mut executor, IoResult::Commit(refused));
+    assert_eq!(result, ReconcileResult::Idle);
+    assert_eq!(granted(&store).len(), 116);
+}
+
+#[test]
+fn step_ahead_waits_for_a_view_that_is_too_old() {
+    let (mut view, mut store, mut host) = lagging_view();
+    let mut executor = Executor::checked();
+    let write = to_commit(host.reconcile_to_write(&view, &mut executor, IoResult::Start));
+    let committed = commit(&mut store, &write.txn);
+    view.pass(SignedDuration::from_secs(1));
+    let plan = view.with_input(|input| executor.next(input, IoResult::Commit(committed)));
+    let NextAction::Io(plan) = plan else { panic!("{plan:?} instead of a plan") };
+    let plan = host.perform(&view, plan);
+    let waits = view.with_input(|input| executor.next(input, plan));
+    assert!(matches!(waits, NextAction::Io(IoRequest::AwaitView(at)) if at == store.fleet.revision), "{waits:?}");
 }
