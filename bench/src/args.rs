@@ -110,6 +110,8 @@ pub(crate) enum Name {
     RolloutEngine,
     /// A complete rollout of a simulated fleet with servers, store and agents
     RolloutFleet,
+    /// Costs per node of fleets of 1,000 to 50,000 nodes
+    FleetGrowth,
 }
 
 impl Name {
@@ -139,6 +141,7 @@ impl Name {
             Name::DesignEdit => "design-edit",
             Name::RolloutEngine => "rollout-engine",
             Name::RolloutFleet => "rollout-fleet",
+            Name::FleetGrowth => "fleet-growth",
         }
     }
 
@@ -168,6 +171,7 @@ impl Name {
             Name::DesignEdit => "one edited node in a large design",
             Name::RolloutEngine => "planning and deciding rollouts, and how long they take",
             Name::RolloutFleet => "a complete rollout of a simulated fleet, with its servers, store and agents",
+            Name::FleetGrowth => "costs per node of fleets of 1,000 to 50,000 nodes",
         }
     }
 }

@@ -75,7 +75,6 @@ impl BenchRow {
         Self { measure: measure.into(), target, unit, value, detail, verdict, growth: None }
     }
 
-    #[cfg(test)]
     pub(crate) fn not_measured(measure: impl Into<String>, unit: Unit, reason: impl Into<String>) -> Self {
         Self::new(measure, unit, f64::NAN).detail(reason)
     }
@@ -234,6 +233,10 @@ impl Sample {
 
     pub(crate) fn max(&self) -> f64 {
         self.values.last().copied().unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.values.len()
     }
 
     /// "median of 20; 9.12 ms to 14.0 ms"

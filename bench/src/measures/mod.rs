@@ -4,6 +4,7 @@ mod agents;
 mod control_repository;
 mod design;
 mod etcd;
+mod fleet_growth;
 mod identity;
 mod overhead;
 mod populated;
@@ -45,6 +46,7 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Ben
         Name::DesignEdit => design::measure_design_edit(bench).await,
         Name::RolloutEngine => rollouts::measure_engine(bench),
         Name::RolloutFleet => rollouts::measure_fleet(bench),
+        Name::FleetGrowth => fleet_growth::measure(bench).await,
     }
 }
 
@@ -75,5 +77,6 @@ pub(crate) fn method(name: Name) -> &'static str {
         Name::DesignEdit => design::DESIGN_EDIT_METHOD,
         Name::RolloutEngine => rollouts::ENGINE_METHOD,
         Name::RolloutFleet => rollouts::FLEET_METHOD,
+        Name::FleetGrowth => fleet_growth::METHOD,
     }
 }

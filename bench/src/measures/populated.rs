@@ -15,7 +15,7 @@ use crate::bench::Bench;
 use crate::parts::agent::SCRIPT;
 use crate::parts::http::RawConnection;
 use crate::parts::process::command;
-use crate::parts::project::{self, BenchProject, ENV};
+use crate::parts::project::{self, BenchProject, ENV, Roles};
 use crate::parts::reports::{Senders, SentReports, StopAfter};
 use crate::parts::server::BenchServer;
 use crate::row::{BenchRow, Sample, Unit};
@@ -61,8 +61,19 @@ impl Populated {
     ) -> anyhow::Result<Self> {
         // A role has at most 9,999 nodes.
         let roles = [("app", nodes / 2), ("store", nodes - nodes / 2)];
+        Self::start_roles(bench, &roles, dir, store, versions).await
+    }
+
+    /// The same with the nodes of these roles.
+    pub(crate) async fn start_roles(
+        bench: &Bench,
+        roles: Roles<'_>,
+        dir: TempDir,
+        store: &str,
+        versions: &[Version],
+    ) -> anyhow::Result<Self> {
         let names: Vec<&str> = versions.iter().map(Version::as_str).collect();
-        let project = BenchProject::write(dir.path(), &roles, &names, SCRIPT)?;
+        let project = BenchProject::write(dir.path(), roles, &names, SCRIPT)?;
         let blobs = dir.path().join("blobs");
         let server = BenchServer::start_on(bench, dir.path(), store, &blobs, Some(&project.dir)).await?;
         let runs = versions.first().context("no version was named")?;
@@ -78,6 +89,21 @@ impl Populated {
         self.senders.run(version);
         self.senders.send(StopAfter::Each(RUN)).await?;
         self.all_run(version).await
+    }
+
+    /// Every node reports one more complete run of the version that it runs.
+    pub(crate) async fn report_runs(&mut self) -> anyhow::Result<SentReports> {
+        self.senders.send(StopAfter::Each(RUN)).await
+    }
+
+    /// Stops the server and starts another one on its store, which must be embedded. It accepts an agent for each node.
+    pub(crate) async fn restart(self, bench: &Bench) -> anyhow::Result<Self> {
+        let Self { server, project, sent, mut senders, dir } = self;
+        server.stop().await?;
+        let agents = u32::try_from(project.nodes.len())?;
+        let server = BenchServer::start_for(bench, dir.path(), agents).await?;
+        senders.go_to(&server.address);
+        Ok(Self { server, project, sent, senders, dir })
     }
 
     /// The same, as the answer to a desired version of a generation.

@@ -20,6 +20,7 @@ use muster_sim::simulation::fleet::Design;
 use muster_sim::simulation::undisturbed::{TimedRollout, roll_out};
 
 use crate::bench::Bench;
+use crate::parts::process;
 use crate::row::{BenchRow, Sample, Unit};
 
 pub(crate) const ENGINE_METHOD: &str = "in this process, on an environment in memory that is built from its keys: 5,000 nodes in three roles, one after \
@@ -51,8 +52,7 @@ pub(crate) fn measure_engine(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
     let planned = planned.context("it was planned a moment ago")?;
 
     let mut rollout = Rollout::start(world, planned.clone())?;
-    let half = u32::try_from(planned.node_count() / 2)?;
-    rollout.run(|record, in_flight| record.steps.healthy < half || in_flight < planned.node_count() / 100)?;
+    rollout.run_to_half(planned.node_count())?;
     let idle = rollout.idle(bench.size(2_000, 50))?;
     let in_flight = rollout.in_flight();
     rollout.run(|record, _| record.phase == RolloutPhase::Running)?;
@@ -79,6 +79,18 @@ pub(crate) fn measure_engine(bench: &Bench) -> anyhow::Result<Vec<BenchRow>> {
         .at_most(1.03)
         .detail(format!("{took:#} to {least:#} in virtual time, in {} waves", planned.waves.len())),
     ])
+}
+
+/// A step with nothing to do, in the same rollout of any number of nodes: its processor time, and the times.
+pub(super) fn measure_idle_step(nodes: u32, repeat: u32) -> anyhow::Result<(Duration, Sample)> {
+    let world = world(nodes);
+    let planned = world.with_input(|input| plan(input, &wanted(nodes)))?;
+    let count = planned.node_count();
+    let mut rollout = Rollout::start(world, planned)?;
+    rollout.run_to_half(count)?;
+    let before = process::own_thread_cpu()?;
+    let times = rollout.idle(repeat)?;
+    Ok((process::own_thread_cpu()?.saturating_sub(before) / repeat, times))
 }
 
 /// Nodes in three roles; one tenth are databases.
@@ -162,6 +174,12 @@ impl Rollout {
                 }
             }
         }
+    }
+
+    /// Runs until half of the nodes are updated and others are in progress.
+    fn run_to_half(&mut self, nodes: usize) -> anyhow::Result<()> {
+        let half = u32::try_from(nodes / 2)?;
+        self.run(|record, in_flight| record.steps.healthy < half || in_flight < nodes / 100)
     }
 
     /// Applies the engine's writes. Returns the time of its next check.

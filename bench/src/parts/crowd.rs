@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use muster_core::lookup::Lookups;
+use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::NodeName;
 use muster_core::node::status::Activity;
 use muster_core::txn::Generation;
@@ -21,6 +21,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
+use super::fan_out_sample::Countdown;
+use super::listeners::server_state;
 use super::project::{self, ENV};
 use super::reports::lookups;
 use super::server::client;
@@ -32,6 +34,7 @@ pub(crate) const SPREAD: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(200);
 /// Timeout for all of them.
 const TIMEOUT: Duration = Duration::from_secs(60);
+const DESIRED: &[u8] = b"event: desired";
 
 #[derive(Debug)]
 pub(crate) struct Crowd {
@@ -62,7 +65,23 @@ struct CrowdState {
     retries: AtomicUsize,
     /// Times of received snapshots.
     snapshots: watch::Sender<Vec<Instant>>,
+    /// Counts the agents that have received a desired state.
+    desired: watch::Sender<DesiredRound>,
     ended: AtomicBool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct DesiredRound {
+    number: u64,
+    countdown: Option<Countdown>,
+}
+
+/// State that the agents of a crowd have when they connect.
+#[derive(Clone, Debug)]
+struct AgentState {
+    generation: Option<Generation>,
+    /// Tag of the snapshot. None: an older one.
+    snapshot: Option<Tag>,
 }
 
 impl Crowd {
@@ -81,6 +100,29 @@ impl Crowd {
     ) -> anyhow::Result<Self> {
         let first = addresses.first().context("no server was named")?;
         let generation = generation(first, &members.first().context("no nodes were named")?.node).await?;
+        let state = AgentState { generation: Some(generation), snapshot: None };
+        Self::connect_as(state, addresses, members, spread).await
+    }
+
+    /// Connects all nodes within a time. They have the newest snapshot and no lookups, so that a new desired state is all
+    /// that they receive.
+    pub(crate) async fn connect_up_to_date(
+        address: &str,
+        nodes: &[NodeName],
+        spread: Duration,
+    ) -> anyhow::Result<Self> {
+        let (generation, snapshot, _) = server_state(address, nodes.first().context("no nodes were named")?).await?;
+        let agent = |node: &NodeName| CrowdAgent { node: node.clone(), lookups: Lookups::default(), tls: None };
+        let state = AgentState { generation, snapshot };
+        Self::connect_as(state, &[address], nodes.iter().map(agent).collect(), spread).await
+    }
+
+    async fn connect_as(
+        state: AgentState,
+        addresses: &[&str],
+        members: Vec<CrowdAgent>,
+        spread: Duration,
+    ) -> anyhow::Result<Self> {
         let (sender, connected) = watch::channel(vec![0; addresses.len()]);
         let shared = Arc::new(CrowdState {
             addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
@@ -89,6 +131,7 @@ impl Crowd {
             connected: sender,
             retries: AtomicUsize::new(0),
             snapshots: watch::Sender::new(Vec::new()),
+            desired: watch::Sender::new(DesiredRound::default()),
             ended: AtomicBool::new(false),
         });
         let mut agents = JoinSet::new();
@@ -96,9 +139,10 @@ impl Crowd {
         for (number, CrowdAgent { node, lookups, tls }) in members.into_iter().enumerate() {
             let open = SyncOpen {
                 incarnation: Some(1),
-                generation: Some(generation),
+                generation: state.generation,
                 lookups,
                 has_snapshot: true,
+                snapshot: state.snapshot.clone(),
                 ..SyncOpen::default()
             };
             let body = serde_json::to_string(&open)?;
@@ -110,7 +154,7 @@ impl Crowd {
                 body.len()
             );
             let wait = shared.spread.mul_f64(f64::from(u32::try_from(number * 7919 % count)?) / count as f64);
-            let agent = Agent { source: source(number)?, tls, head, rest };
+            let agent = Agent { source: source(number)?, tls, head, rest, desired_round: 0 };
             agents.spawn(agent.run(shared.clone(), wait));
         }
         let mut crowd = Self { shared, connected, _agents: agents };
@@ -136,6 +180,15 @@ impl Crowd {
     /// Times of received snapshots.
     pub(crate) fn snapshots(&self) -> Vec<Instant> {
         self.shared.snapshots.borrow().clone()
+    }
+
+    /// Counts the agents that receive a desired state from now on: each that is connected to an address, once.
+    pub(crate) fn count_desired(&self, index: usize) -> Countdown {
+        let countdown = Countdown::from(self.connected(index), "given a desired state");
+        self.shared.desired.send_modify(|round| {
+            *round = DesiredRound { number: round.number + 1, countdown: Some(countdown.clone()) };
+        });
+        countdown
     }
 
     /// Waits for this many snapshots.
@@ -174,6 +227,8 @@ struct Agent {
     head: String,
     /// The request after the host.
     rest: String,
+    /// The last round in which it has received a desired state.
+    desired_round: u64,
 }
 
 /// A connection with or without TLS.
@@ -181,7 +236,7 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Agent {
-    async fn run(self, shared: Arc<CrowdState>, wait: Duration) {
+    async fn run(mut self, shared: Arc<CrowdState>, wait: Duration) {
         while !shared.ended.load(Ordering::Relaxed) {
             tokio::time::sleep(wait).await;
             let target = shared.target.load(Ordering::Relaxed);
@@ -204,7 +259,7 @@ impl Agent {
     }
 
     /// One stream, from its hello to its end. None if there was no hello.
-    async fn stream(&self, shared: &CrowdState, address: &str, index: usize) -> Option<()> {
+    async fn stream(&mut self, shared: &CrowdState, address: &str, index: usize) -> Option<()> {
         let mut stream = self.connect(address).await?;
         let request = format!("{}\r\nhost: {address}\r\n{}", self.head, self.rest);
         stream.write_all(request.as_bytes()).await.ok()?;
@@ -215,40 +270,57 @@ impl Agent {
                 return None;
             }
         }
+        // After a broken connection the desired state may come at once.
+        if read.windows(DESIRED.len()).any(|bytes| bytes == DESIRED) {
+            self.count_desired(shared);
+        }
         drop(read);
         let count = |step: fn(usize) -> usize| {
             shared.connected.send_modify(|all| all.iter_mut().skip(index).take(1).for_each(|one| *one = step(*one)));
         };
         count(|connected| connected + 1);
-        read_events(shared, &mut stream).await;
+        self.read_events(shared, &mut stream).await;
         count(|connected| connected - 1);
         Some(())
     }
-}
 
-/// Reads to the end, answers pings, and records the start of each snapshot. The buffer is small, because there are thousands.
-async fn read_events(shared: &CrowdState, stream: &mut Box<dyn Connection>) {
-    const SNAPSHOT: &[u8] = b"event: snapshot";
-    const PING: &[u8] = b"event: ping";
-    let mut buffer = [0; 256];
-    let mut kept = 0;
-    while let Ok(bytes @ 1..) = stream.read(&mut buffer[kept..]).await {
-        let filled = kept + bytes;
-        let count = |name: &[u8], end: usize| buffer[..end].windows(name.len()).filter(|bytes| *bytes == name).count();
-        let found = count(SNAPSHOT, filled);
-        if found > 0 {
-            shared.snapshots.send_modify(|snapshots| snapshots.extend(std::iter::repeat_n(Instant::now(), found)));
+    fn count_desired(&mut self, shared: &CrowdState) {
+        let round = shared.desired.borrow();
+        if let Some(countdown) = round.countdown.as_ref().filter(|_| self.desired_round != round.number) {
+            self.desired_round = round.number;
+            countdown.count();
         }
-        // A ping in the kept part was counted before.
-        if count(PING, filled) > count(PING, kept) {
-            let answer = muster_wire::sse::encode_activity(&Activity::Idle).unwrap_or_default();
-            if stream.write_all(answer.as_bytes()).await.is_err() || stream.flush().await.is_err() {
-                return;
+    }
+
+    /// Reads to the end, answers pings, counts desired states, and records the start of each snapshot. The buffer is
+    /// small, because there are thousands.
+    async fn read_events(&mut self, shared: &CrowdState, stream: &mut Box<dyn Connection>) {
+        const SNAPSHOT: &[u8] = b"event: snapshot";
+        const PING: &[u8] = b"event: ping";
+        let mut buffer = [0; 256];
+        let mut kept = 0;
+        while let Ok(bytes @ 1..) = stream.read(&mut buffer[kept..]).await {
+            let filled = kept + bytes;
+            let count =
+                |name: &[u8], end: usize| buffer[..end].windows(name.len()).filter(|bytes| *bytes == name).count();
+            let found = count(SNAPSHOT, filled);
+            if found > 0 {
+                shared.snapshots.send_modify(|snapshots| snapshots.extend(std::iter::repeat_n(Instant::now(), found)));
             }
+            // A desired state or a ping in the kept part was counted before.
+            if count(DESIRED, filled) > count(DESIRED, kept) {
+                self.count_desired(shared);
+            }
+            if count(PING, filled) > count(PING, kept) {
+                let answer = muster_wire::sse::encode_activity(&Activity::Idle).unwrap_or_default();
+                if stream.write_all(answer.as_bytes()).await.is_err() || stream.flush().await.is_err() {
+                    return;
+                }
+            }
+            // A name may be split between two reads.
+            kept = filled.min(SNAPSHOT.len() - 1);
+            buffer.copy_within(filled - kept..filled, 0);
         }
-        // A name may be split between two reads.
-        kept = filled.min(SNAPSHOT.len() - 1);
-        buffer.copy_within(filled - kept..filled, 0);
     }
 }
 

@@ -103,7 +103,10 @@ impl Listeners {
 
 /// Generation, snapshot tag and snapshot size of the server, from a stream without state. No node has its own data
 /// here.
-async fn server_state(address: &str, node: &NodeName) -> anyhow::Result<(Option<Generation>, Option<Tag>, usize)> {
+pub(super) async fn server_state(
+    address: &str,
+    node: &NodeName,
+) -> anyhow::Result<(Option<Generation>, Option<Tag>, usize)> {
     let client = client(address)?;
     let open = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
     let mut stream = client.sync(&project::env()?, node, &open).await?;

@@ -118,8 +118,9 @@ pub(crate) fn allow_open_files(needed: u64) -> anyhow::Result<()> {
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    let enough = limit.maximum.is_none_or(|maximum| maximum >= needed);
-    anyhow::ensure!(enough, "{needed} open files are needed, and this machine allows {:?} (ulimit -Hn)", limit.maximum);
+    if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
+        anyhow::bail!("{needed} open files are needed, and this machine allows {maximum} (ulimit -Hn)");
+    }
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).context("cannot allow more open files")
 }

@@ -1,5 +1,6 @@
 //! A process of a benchmark, and the memory and processor time of processes, from /proc.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::fs::File;
@@ -157,6 +158,47 @@ pub(crate) fn cpu(pid: u32) -> anyhow::Result<Cpu> {
     Ok(Cpu { own: time(own), children: time(children) })
 }
 
+/// Processor time of each thread of a process, in nanoseconds: [`cpu`] counts in ticks of 10 ms.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ThreadTimes(BTreeMap<String, u64>);
+
+impl ThreadTimes {
+    pub(crate) fn read(pid: u32) -> anyhow::Result<Self> {
+        let dir = format!("/proc/{pid}/task");
+        let mut times = BTreeMap::new();
+        for thread in fs::read_dir(&dir).with_context(|| format!("cannot read {dir}"))? {
+            let thread = thread?;
+            // A thread may end meanwhile.
+            let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            if let Some(nanos) = text.split(' ').next().and_then(|nanos| nanos.parse().ok()) {
+                times.insert(thread.file_name().to_string_lossy().into_owned(), nanos);
+            }
+        }
+        Ok(Self(times))
+    }
+
+    /// Processor time since an earlier reading. Threads that have ended since then are not in it.
+    pub(crate) fn since(&self, before: &Self) -> Duration {
+        let grown =
+            |(thread, nanos): (&String, &u64)| nanos.saturating_sub(before.0.get(thread).copied().unwrap_or_default());
+        Duration::from_nanos(self.0.iter().map(grown).sum())
+    }
+}
+
+/// Processor time of this thread.
+pub(crate) fn own_thread_cpu() -> anyhow::Result<Duration> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").context("cannot read /proc/thread-self/schedstat")?;
+    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    Ok(Duration::from_nanos(nanos.context("/proc/thread-self/schedstat is not understood")?))
+}
+
+/// Processor time of all ended commands that this process has started.
+pub(crate) fn commands_cpu() -> anyhow::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("cannot read the resource usage")?;
+    let micros = |value: nix::sys::time::TimeVal| value.tv_sec() * 1_000_000 + value.tv_usec();
+    Ok(Duration::from_micros(u64::try_from(micros(usage.user_time()) + micros(usage.system_time()))?))
+}
+
 /// Resource usage of a command.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct ResourceUsage {
@@ -210,6 +252,9 @@ mod tests {
         assert_eq!(parse(text), Some(memory));
         assert!(read_memory(std::process::id()).unwrap().rss > 0);
         assert!(cpu(std::process::id()).is_ok());
+        let threads = ThreadTimes::read(std::process::id()).unwrap();
+        assert!(threads.since(&threads).is_zero() && !threads.0.is_empty());
+        assert!(own_thread_cpu().is_ok() && commands_cpu().is_ok());
         reset_peak(std::process::id()).unwrap();
         assert!(peak(std::process::id()).unwrap() > 0);
     }

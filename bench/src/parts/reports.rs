@@ -238,6 +238,11 @@ impl Senders {
         Self { address: self.address, shares }
     }
 
+    /// Reports go to another server from now on.
+    pub(crate) fn go_to(&mut self, address: &str) {
+        self.address = address.to_owned();
+    }
+
     /// The nodes run another version from now on.
     pub(crate) fn run(&mut self, version: &Version) {
         self.shares.iter_mut().flatten().for_each(|reporter| reporter.run(version));

@@ -57,12 +57,32 @@ impl BenchServer {
         blobs: &Path,
         project: Option<&Path>,
     ) -> anyhow::Result<Self> {
+        Self::start_with(bench, dir, store, blobs, project, None).await
+    }
+
+    /// Starts a server on the embedded store in `dir` that accepts this many agents.
+    pub(crate) async fn start_for(bench: &Bench, dir: &Path, agents: u32) -> anyhow::Result<Self> {
+        let store = format!("embedded:{}", dir.join("store").display());
+        Self::start_with(bench, dir, &store, &dir.join("blobs"), None, Some(connections_for(agents))).await
+    }
+
+    async fn start_with(
+        bench: &Bench,
+        dir: &Path,
+        store: &str,
+        blobs: &Path,
+        project: Option<&Path>,
+        connections: Option<u32>,
+    ) -> anyhow::Result<Self> {
         let state = dir.join("state");
         let mut serve = command(bench, bench.muster()?, dir);
         serve.args(["serve", "--store", store, "--listen", "127.0.0.1:0"]);
         serve.arg("--state").arg(&state).arg("--blobs").arg(blobs);
         if let Some(project) = project {
             serve.arg("--project").arg(project).arg("--release-key").arg(release_key(project));
+        }
+        if let Some(connections) = connections {
+            serve.arg("--max-connections").arg(connections.to_string());
         }
         let begin = Instant::now();
         let mut running = BenchProcess::start(serve, dir, "server")?;
@@ -99,6 +119,13 @@ impl BenchServer {
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.running.stop().await.context("muster serve")
     }
+}
+
+/// Limit of connections of a server for this many agents: TCP has three quarters of them.
+fn connections_for(agents: u32) -> u32 {
+    /// Other clients.
+    const CLIENTS: u32 = 256;
+    (agents + CLIENTS).div_ceil(3) * 4
 }
 
 /// A client of a server of a benchmark.
