@@ -64,9 +64,12 @@ pub(crate) async fn list_nodes(
 ) -> Result<Json<Page<NodeRow>>, ApiError> {
     let filter = filter.of_nodes(&reader, &scope)?;
     let remote = agents.remote_activities(&reader.view, &scope.env, None).await;
-    let (rows, revision) = scope
-        .read(&reader, |fleet| (node_rows::matching(fleet, agents.activities(&remote), &filter), fleet.revision))?;
-    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
+    let page = scope.read(&reader, |fleet| {
+        let activities = agents.activities(&remote);
+        let row = |recorded: &_| node_rows::matching_row(fleet, activities, &filter, *recorded);
+        page.cut_made(&node_rows::in_order(fleet), fleet.revision, |(name, ..)| name.as_str(), row)
+    })??;
+    Ok(Json(page))
 }
 
 /// Shows one node: its record, state, machine, runs and published values.

@@ -148,11 +148,7 @@ impl PageQuery {
             None => 0,
             Some(after) => match items.iter().position(|item| name(item) == *after) {
                 Some(at) => at + 1,
-                None => {
-                    let problem =
-                        Problem::new(ProblemCode::InvalidRequest, format!("there is no {after:?} to continue after"));
-                    return Err(ApiError(problem.hint("the list has changed: start again with the first page")));
-                }
+                None => return Err(no_such_cursor(after)),
             },
         };
         let more = items.len() > start + limit;
@@ -160,6 +156,42 @@ impl PageQuery {
         let next = if more { items.last().map(&name) } else { None };
         Ok(Page { items, next, revision })
     }
+
+    /// Cuts one page out of sources in their order, and makes the items of the page only: a list of several pages does not
+    /// make all of its items for each page. `make` returns none for a source that is not in the list.
+    pub(crate) fn cut_made<S, T>(
+        &self,
+        sources: &[S],
+        revision: Revision,
+        name: impl Fn(&S) -> &str,
+        make: impl Fn(&S) -> Option<T>,
+    ) -> Result<Page<T>, ApiError> {
+        let limit = page_limit(self.limit, LIMIT, LIMIT)?;
+        let start = match &self.after {
+            None => 0,
+            Some(after) => {
+                let found = sources.iter().position(|source| name(source) == after);
+                let listed = found.filter(|at| sources.get(*at).and_then(&make).is_some());
+                listed.ok_or_else(|| no_such_cursor(after))? + 1
+            }
+        };
+        let (mut items, mut last, mut next) = (Vec::new(), None, None);
+        for source in &sources[start..] {
+            let Some(item) = make(source) else { continue };
+            if items.len() == limit {
+                next = last.map(|last| name(last).to_owned());
+                break;
+            }
+            items.push(item);
+            last = Some(source);
+        }
+        Ok(Page { items, next, revision })
+    }
+}
+
+fn no_such_cursor(after: &str) -> ApiError {
+    let problem = Problem::new(ProblemCode::InvalidRequest, format!("there is no {after:?} to continue after"));
+    ApiError(problem.hint("the list has changed: start again with the first page"))
 }
 
 /// Number of items of a page, which a client may choose up to a limit.
@@ -341,5 +373,40 @@ mod tests {
         assert_eq!(by(None, None).message, "why\nnot");
         let of_user = Author { user: Some(UserName::new("ann").unwrap()), stated: None };
         assert_eq!(of_user.by(Some("bob".to_owned()), "").author, "ann", "a user cannot state another name");
+    }
+
+    #[test]
+    fn made_pages_are_those_cut_of_all_items() {
+        // Odd numbers are in the list.
+        let sources: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        let make = |source: &String| source.parse::<u32>().ok().filter(|number| number % 2 == 1);
+        let all: Vec<u32> = sources.iter().filter_map(make).collect();
+        for (limit, after) in
+            [(None, None), (Some(3), None), (Some(3), Some("5")), (Some(5), Some("9")), (Some(9), Some("19"))]
+        {
+            let query = PageQuery { limit, after: after.map(str::to_owned) };
+            let made = query.cut_made(&sources, Revision(7), |source| source, make).unwrap();
+            let cut = query.cut(all.clone(), Revision(7), ToString::to_string).unwrap();
+            assert_eq!((made.items, made.next), (cut.items, cut.next), "{query:?}");
+        }
+        for after in ["4", "20"] {
+            let query = PageQuery { limit: None, after: Some(after.to_owned()) };
+            let ApiError(problem) = query.cut_made(&sources, Revision(7), |source| source, make).unwrap_err();
+            assert_eq!(problem.detail, format!("there is no {after:?} to continue after"));
+        }
+    }
+
+    #[test]
+    fn items_after_the_page_are_not_made() {
+        let sources: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        let made = std::cell::Cell::new(0);
+        let make = |source: &String| {
+            made.set(made.get() + 1);
+            Some(source.clone())
+        };
+        let query = PageQuery { limit: Some(3), after: Some("9".to_owned()) };
+        let page = query.cut_made(&sources, Revision(7), |source| source, make).unwrap();
+        assert_eq!((page.items, page.next), (["10", "11", "12"].map(str::to_owned).to_vec(), Some("12".to_owned())));
+        assert!(made.get() <= 5, "{} items were made", made.get());
     }
 }

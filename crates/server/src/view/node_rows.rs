@@ -89,14 +89,29 @@ pub fn all(fleet: &Fleet, agents: AgentActivities<'_>) -> Vec<NodeRow> {
 
 /// The nodes that match a filter, in the order of the design.
 pub fn matching(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> Vec<NodeRow> {
-    let mut nodes: Vec<_> = fleet.recorded().collect();
-    nodes.sort_by(|(a, _, x), (b, _, y)| (x.position, a.natural()).cmp(&(y.position, b.natural())));
-    let row = |(name, node, record): (&NodeName, &Node, &NodeRecord)| {
-        let row = row(fleet, agents, name, node, record);
-        let machine = node.machine.as_ref().map(|(machine, _)| machine);
-        filter.matches(&NodeFields { row: &row, record, machine }).then_some(row)
-    };
-    nodes.into_iter().filter_map(row).collect()
+    in_order(fleet).into_iter().filter_map(|recorded| matching_row(fleet, agents, filter, recorded)).collect()
+}
+
+/// A node of the design, or one that leaves it.
+pub type Recorded<'f> = (&'f NodeName, &'f Node, &'f NodeRecord);
+
+/// All nodes in the order of the design. Each name is split once: comparisons of a sort would split it again and again.
+pub fn in_order(fleet: &Fleet) -> Vec<Recorded<'_>> {
+    let mut nodes: Vec<Recorded<'_>> = fleet.recorded().collect();
+    nodes.sort_by_cached_key(|&(name, _, record)| (record.position, name.natural()));
+    nodes
+}
+
+/// The row of a node, if it matches a filter.
+pub fn matching_row(
+    fleet: &Fleet,
+    agents: AgentActivities<'_>,
+    filter: &Filter,
+    (name, node, record): Recorded<'_>,
+) -> Option<NodeRow> {
+    let row = row(fleet, agents, name, node, record);
+    let machine = node.machine.as_ref().map(|(machine, _)| machine);
+    filter.matches(&NodeFields { row: &row, record, machine }).then_some(row)
 }
 
 /// A node that has failed and was not validated since.
