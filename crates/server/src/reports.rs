@@ -31,6 +31,7 @@ use tokio::time::timeout;
 
 use crate::app::Clock;
 use crate::blobs::Blobs;
+use crate::blobs::report_packs::{self, ReportPack, ReportPlace, StoredReport};
 use crate::metrics::ReportMetrics;
 use crate::view::View;
 
@@ -73,8 +74,9 @@ pub(crate) struct PendingReport {
     report: Report,
     /// The report with its log, as it was sent.
     body: Bytes,
-    /// Digest of the body, and name of its blob.
-    log: String,
+    stored: StoredReport,
+    /// Known when the group of the report is.
+    place: Option<ReportPlace>,
     reply: oneshot::Sender<Result<ReportAck, ReportError>>,
 }
 
@@ -88,7 +90,12 @@ impl Submission for PendingReport {
     }
 
     fn log(&self) -> Option<&str> {
-        Some(&self.log)
+        self.place.as_ref().map(|place| place.text.as_str())
+    }
+
+    fn place_logs(group: &mut [Self]) {
+        let places = report_packs::place(group.iter().map(|pending| (&pending.stored, &pending.body[..])));
+        group.iter_mut().zip(places).for_each(|(pending, place)| pending.place = Some(place));
     }
 }
 
@@ -122,7 +129,8 @@ impl Reports {
     async fn commit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportAck, ReportError> {
         let (reply, answer) = oneshot::channel();
         let node = ReportingNode::new((env, report.node.clone()));
-        let pending = PendingReport { node, report, log: Blobs::digest(&body), body, reply };
+        let stored = StoredReport::new(&body);
+        let pending = PendingReport { node, report, body, stored, place: None, reply };
         self.queue.send(pending).await.map_err(|_| ReportError::Stopping)?;
         answer.await.unwrap_or(Err(ReportError::Stopping))
     }
@@ -259,20 +267,31 @@ impl IntakeHost {
         group.finish()
     }
 
-    /// Writes the logs of a group in one blocking task: starting such a task costs as much as one write. A report
-    /// whose log cannot be stored is answered with that error, and the rest of the group continues.
+    /// Writes the reports of a group, usually one blob, in one blocking task. A report that cannot be stored is answered with
+    /// that error, and the rest of the group continues.
     async fn store_logs(&self, mut group: Group) -> Group {
         let blobs = Arc::clone(&self.blobs);
         let stored = tokio::task::spawn_blocking(move || {
-            let reports: Vec<(&str, &[u8])> =
-                group.submissions().map(|pending| (pending.log.as_str(), &pending.body[..])).collect();
-            let mut kept = blobs.keep_reports(&reports).into_iter();
-            group.filter(|pending| match kept.next().unwrap_or(Ok(())) {
-                Ok(()) => Some(pending),
-                Err(error) => {
-                    pending.answer(Err(ReportError::Log(error)));
-                    None
+            let places: Vec<ReportPlace> = group.submissions().filter_map(|pending| pending.place.clone()).collect();
+            let mut packs: Vec<&ReportPack> = Vec::new();
+            for place in &places {
+                if packs.iter().all(|pack| pack.digest != place.pack.digest) {
+                    packs.push(&place.pack);
                 }
+            }
+            let failed: Vec<(&str, Arc<io::Error>)> = packs
+                .iter()
+                .zip(blobs.keep_packs(&packs))
+                .filter_map(|(pack, kept)| Some((pack.digest.as_str(), Arc::new(kept.err()?))))
+                .collect();
+            group.filter(|pending| {
+                let place = pending.place.as_ref();
+                let failed = failed.iter().find(|(digest, _)| place.is_some_and(|place| place.pack.digest == *digest));
+                let Some((_, error)) = failed else { return Some(pending) };
+                // The error of a blob is the answer to each of its reports.
+                let error = io::Error::new(error.kind(), Arc::clone(error));
+                pending.answer(Err(ReportError::Log(error)));
+                None
             });
             group
         });

@@ -134,7 +134,7 @@ pub(super) struct HistoryInput<'a> {
     pub(super) history: &'a NodeHistory,
     pub(super) before: &'a ObservedRecord,
     pub(super) report: &'a Report,
-    /// Digest of the blob with the report.
+    /// Place of the report in the blobs.
     pub(super) log: Option<&'a str>,
 }
 

@@ -47,8 +47,14 @@ pub type ReportingNode = Arc<(EnvName, NodeName)>;
 pub trait Submission {
     fn node(&self) -> &ReportingNode;
     fn report(&self) -> &Report;
-    /// Digest of the blob that holds the report and its log.
+    /// Place of the blob that holds the report and its log.
     fn log(&self) -> Option<&str>;
+    /// Chooses the places of the logs of reports that are committed together, before any of them is decided.
+    fn place_logs(_group: &mut [Self])
+    where
+        Self: Sized,
+    {
+    }
 }
 
 /// Read access to the host's view and clock.
@@ -232,31 +238,40 @@ impl<S: Submission> Intake<S> {
         answer: &mut impl FnMut(S, ReportAnswer<E>),
     ) -> (Vec<ReportingNode>, Vec<PlannedReport<S>>) {
         let (mut nodes, mut group) = (Vec::new(), Vec::new());
+        let mut chosen = Vec::with_capacity(MAX_GROUP);
         let mut later = VecDeque::with_capacity(self.waiting.len());
-        let mut ops = 0;
         while let Some(submission) = self.waiting.pop_front() {
-            if group.len() == MAX_GROUP || ops >= MAX_GROUP_OPS || self.nodes_in_flight.contains(submission.node()) {
+            if chosen.len() == MAX_GROUP || !self.nodes_in_flight.insert(submission.node().clone()) {
                 later.push_back(submission);
+            } else {
+                chosen.push(submission);
+            }
+        }
+        S::place_logs(&mut chosen);
+        let (mut ops, mut excess) = (0, VecDeque::new());
+        for submission in chosen {
+            let node = submission.node().clone();
+            if !excess.is_empty() {
+                // The group is full. The order of arrival stays.
+                self.nodes_in_flight.remove(&node);
+                excess.push_back(submission);
                 continue;
             }
-            let node = submission.node().clone();
             let status = self.status(view, &node);
-            let planned = plan(view, submission, status, answer);
-            if let Some(planned) = planned {
+            if let Some(planned) = plan(view, submission, status, answer) {
                 let with_it = ops + planned.applied.txn.ops.len();
                 if with_it > MAX_GROUP_OPS && !group.is_empty() {
-                    later.push_back(planned.submission);
-                    // The group is full.
-                    ops = MAX_GROUP_OPS;
+                    self.nodes_in_flight.remove(&node);
+                    excess.push_back(planned.submission);
                     continue;
                 }
                 ops = with_it;
                 group.push(planned);
             }
-            self.nodes_in_flight.insert(node.clone());
             nodes.push(node);
         }
-        self.waiting = later;
+        excess.append(&mut later);
+        self.waiting = excess;
         (nodes, group)
     }
 

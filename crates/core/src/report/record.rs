@@ -192,7 +192,7 @@ pub struct OpenRun {
     pub run: RunId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired: Option<RepairedDrift>,
-    /// Digests of the blobs of its earlier reports. That of the last one is in `last`.
+    /// Places of its earlier reports. That of the last one is in `last`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<String>,
 }
@@ -204,7 +204,7 @@ pub struct PastFailure {
     /// Short reason, as in the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Digest of the blob with its last report.
+    /// Place of its last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
@@ -235,7 +235,7 @@ pub struct PastRun {
     pub checks: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired: Option<RepairedDrift>,
-    /// Digests of the blobs with its reports.
+    /// Places of its reports in blobs: the digest of the blob, and after `:` the number of the report if it has several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<String>,
 }

@@ -35,7 +35,7 @@ pub struct MoveInput<'a> {
     pub in_service: bool,
     pub observed: Option<(&'a ObservedRecord, Revision)>,
     pub history: &'a NodeHistory,
-    /// Digest of the blob with this report.
+    /// Place of this report in the blobs.
     pub log: Option<&'a str>,
     pub now: Timestamp,
 }

@@ -14,6 +14,7 @@ use muster_store::{KeyValue, Store, StoreError};
 use muster_wire::backup::{BackupManifest, BackupTrailer, MissingPart};
 use thiserror::Error;
 
+use crate::blobs::report_packs::blob_of;
 use crate::blobs::{Blobs, is_digest, is_unavailable};
 use crate::design::tree::add_references;
 
@@ -184,22 +185,26 @@ impl BlobRefs {
         self.files.extend(named);
     }
 
+    fn add_reports(&mut self, places: impl Iterator<Item = String>) {
+        self.logs.extend(places.map(|place| blob_of(&place).to_owned()));
+    }
+
     /// Adds the references of a key. A key that cannot be parsed has none.
     pub(super) fn add(&mut self, key: &str, value: &[u8]) {
         match keys::parse(key).map(|(_, key)| key) {
             Some(Key::PastRun { .. }) => {
                 let past: Option<PastRun> = serde_json::from_slice(value).ok();
-                self.logs.extend(past.into_iter().flat_map(|past| past.logs));
+                self.add_reports(past.into_iter().flat_map(|past| past.logs));
             }
             Some(Key::RunList { .. }) => {
                 let list: RunList = serde_json::from_slice(value).unwrap_or_default();
-                self.logs.extend(list.0.into_iter().flat_map(|past| past.logs));
+                self.add_reports(list.0.into_iter().flat_map(|past| past.logs));
             }
             Some(Key::Observed { .. }) => {
                 let observed: ObservedRecord = serde_json::from_slice(value).unwrap_or_default();
                 let earlier = observed.open.into_iter().flat_map(|open| open.logs);
-                self.logs.extend(earlier.chain(observed.failure.and_then(|failure| failure.log)));
-                self.logs.extend(observed.last.and_then(|last| last.log));
+                let earlier = earlier.chain(observed.failure.and_then(|failure| failure.log));
+                self.add_reports(earlier.chain(observed.last.and_then(|last| last.log)));
             }
             Some(Key::DesignRevision { revision }) => {
                 let record: Option<DesignRevisionRecord> = serde_json::from_slice(value).ok();

@@ -147,15 +147,20 @@ fn report_is_compressed_and_reads_back_unchanged(rig: &impl Rig) {
     let blobs = rig.open("one-1");
     let report = "the same line again and again\n".repeat(1000).into_bytes();
     let digest = Blobs::digest(&report);
-    for result in blobs.keep_reports(&[(digest.as_str(), &report[..])]) {
-        result.unwrap();
-    }
+    let stored = report_packs::StoredReport::new(&report);
+    let alone = report_packs::place([(&stored, &report[..])]);
+    blobs.keep_packs(&[&alone[0].pack]).pop().unwrap().unwrap();
     assert!(blobs.size(&digest).unwrap().unwrap() < 1000);
     assert_eq!(blobs.get(&digest).as_deref(), Some(&report[..]));
     // Blobs from before compression, or from a backup, are read in the same way.
     blobs.keep(&digest, &report).unwrap();
     assert_eq!(blobs.size(&digest).unwrap(), Some(report.len() as u64));
     assert_eq!(blobs.get(&digest).as_deref(), Some(&report[..]));
+    // Several reports are one blob, which a backup copies as any other.
+    let places = report_packs::place([(&stored, &report[..]), (&stored, &report[..])]);
+    blobs.keep_packs(&[&places[1].pack]).pop().unwrap().unwrap();
+    let pack = blobs.get(report_packs::blob_of(&places[1].text)).unwrap();
+    assert_eq!(report_packs::report_at(&places[1].text, &pack).unwrap(), report);
     // A compressed blob of other content does not match the digest.
     let other = Blobs::digest(b"other");
     blobs.keep(&other, &zstd::bulk::compress(&report, 1).unwrap()).unwrap();

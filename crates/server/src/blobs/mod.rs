@@ -3,6 +3,7 @@
 //!
 //! - [`store`]: interface of a blob store, and uploads. Its implementations, which replicas share: [`directory`], with the
 //!   compression of reports, and [`s3`].
+//! - [`report_packs`]: the reports of a transaction in one blob.
 //! - [`downloads`]: large blobs on their way out. Neither uploads nor downloads are held in memory as a whole.
 //!
 //! A blob is written before the key that names it is committed, and readers compare it with its digest: a partial blob counts
@@ -12,6 +13,7 @@
 
 mod directory;
 pub(crate) mod downloads;
+pub(crate) mod report_packs;
 pub(crate) mod s3;
 mod store;
 pub(crate) mod unregistered;
@@ -31,6 +33,7 @@ use crate::replica::identity::{host, new_id, random};
 use crate::replica::shared_blobs::BlobMarks;
 
 use directory::BlobDirectory;
+use report_packs::{ReportPack, blob_of};
 use s3::S3Store;
 use store::Note;
 use unregistered::{UnregisteredBundles, UnregisteredUsage, UploadReservation, UploadsFull};
@@ -117,13 +120,9 @@ impl Blobs {
         results
     }
 
-    /// Stores reports whose digests are known, compressed if that makes them smaller. Returns a result for each.
-    pub(crate) fn keep_reports(&self, reports: &[(&str, &[u8])]) -> Vec<io::Result<()>> {
-        let smaller: Vec<_> = reports.iter().map(|(_, bytes)| directory::smaller(bytes)).collect();
-        let kept = reports.iter().zip(&smaller);
-        let kept: Vec<(&str, &[u8])> =
-            kept.map(|((digest, bytes), smaller)| (*digest, smaller.as_deref().unwrap_or(bytes))).collect();
-        self.keep_each(&kept)
+    /// Stores packs of reports, with a result for each.
+    pub(crate) fn keep_packs(&self, packs: &[&ReportPack]) -> Vec<io::Result<()>> {
+        self.keep_each(&packs.iter().map(|pack| (&*pack.digest, &*pack.bytes)).collect::<Vec<_>>())
     }
 
     /// Stores blobs whose digests are known, durably: they survive a power failure when this returns.
@@ -218,13 +217,21 @@ impl Blobs {
         (self.written.load(Ordering::Relaxed), self.written_bytes.load(Ordering::Relaxed))
     }
 
-    /// Reads reports; missing ones are left out.
-    pub async fn reports(self: &Arc<Self>, digests: Vec<String>) -> Vec<Report> {
+    /// Reads the reports at these places; missing ones are left out.
+    pub async fn reports(self: &Arc<Self>, places: Vec<String>) -> Vec<Report> {
         let blobs = Arc::clone(self);
         let read = move || -> Vec<Report> {
-            let digests: Vec<&str> = digests.iter().map(String::as_str).collect();
-            let texts = blobs.find_all(&digests).into_iter().filter_map(|text| text.ok().flatten());
-            texts.filter_map(|text| serde_json::from_slice(&text).ok()).collect()
+            // The two reports of a run may be in one pack.
+            let mut digests: Vec<&str> = places.iter().map(|place| blob_of(place)).collect();
+            digests.sort_unstable();
+            digests.dedup();
+            let contents: HashMap<&str, Vec<u8>> = digests
+                .iter()
+                .zip(blobs.find_all(&digests))
+                .filter_map(|(digest, content)| Some((*digest, content.ok().flatten()?)))
+                .collect();
+            let text = |place: &String| report_packs::report_at(place, contents.get(blob_of(place))?);
+            places.iter().filter_map(text).filter_map(|text| serde_json::from_slice(&text).ok()).collect()
         };
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }

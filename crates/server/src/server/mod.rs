@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::AccessControl;
 use crate::app::Clock;
+use crate::blobs::report_packs::blob_of;
 use crate::blobs::{BlobPlace, Blobs};
 use crate::design::tree::add_references;
 use crate::identity::tls::StartTlsError;
@@ -296,7 +297,7 @@ impl BlobSweeper {
         let rollouts = fleets.values().flat_map(|fleet| fleet.rollouts().values());
         let plans = rollouts.flat_map(|(record, _)| [Some(record.plan.clone()), record.outcome.clone()]).flatten();
         Ok(BlobReferences {
-            direct: logs.chain(bundles).chain(plans).chain(segments).collect(),
+            direct: logs.map(|place| blob_of(&place).to_owned()).chain(bundles).chain(plans).chain(segments).collect(),
             manifests: designs.map(|revision| revision.manifest.clone()).collect(),
             replicas: replicas.collect(),
         })
@@ -314,7 +315,8 @@ impl BlobSweeper {
         };
         for (env, node) in nodes {
             let runs = self.history.ended(&env, &node).await.map_err(|error| error.to_string())?;
-            references.direct.extend(runs.into_iter().flat_map(|past| past.logs));
+            let logs = runs.iter().flat_map(|past| &past.logs);
+            references.direct.extend(logs.map(|place| blob_of(place).to_owned()));
         }
         Ok(())
     }
@@ -421,7 +423,7 @@ mod tests {
         let put = |key, value: &serde_json::Value| muster_core::txn::Op::put_json(key, value).unwrap();
         let txn = muster_core::txn::Txn::new()
             .op(put(keys.past_run(&node, &run), &past(&ended)))
-            .op(put(keys.run_list(&node), &serde_json::json!([past(&listed)])))
+            .op(put(keys.run_list(&node), &serde_json::json!([past(&format!("{listed}:3"))])))
             .op(put(keys.observed(&node), &observed));
         store.commit(txn).await.unwrap();
         let (changed, _changes) = tokio::sync::mpsc::channel(8);

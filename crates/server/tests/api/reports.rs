@@ -90,6 +90,24 @@ async fn concurrent_reports_are_committed_in_groups_once_each() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reports_that_are_stored_together_read_back() {
+    let names: Vec<String> = (1..=40).map(|number| format!("web{number}")).collect();
+    let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    let fixture = Fixture::start(&nodes).await;
+    let reports: Vec<_> = names.iter().map(|name| fixture.report(name, 1, 1, PASSED)).collect();
+    let taken = join_all(reports.iter().map(|report| fixture.send(report))).await;
+    let revision = taken.iter().map(|taken| taken.revision).max().unwrap();
+    let client = fixture.client.clone().at_least(revision);
+    for report in &reports {
+        let run = client.run(&fixture.env, &report.node, &report.run).await.unwrap();
+        assert_eq!((run.reports, run.missing), (vec![report.clone()], 0));
+    }
+    let (written, _) = fixture.app.blobs.written();
+    assert!(written < 40, "{written} blobs for 40 reports");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_report_survives_a_restart() {
     let nodes = [("db1", "db"), ("web1", "web")];
     let fixture = Fixture::start(&nodes).await;
