@@ -83,6 +83,16 @@ mod tests {
     }
 
     #[test]
+    fn chart_of_the_book_is_current() {
+        let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/benchmarks");
+        let kept = BenchReport::read(&book.join("growth.json")).unwrap();
+        for ChartFile { name, svg } in charts(&kept, None) {
+            let hint = "muster-bench --from docs/src/benchmarks/growth.json --charts docs/src/benchmarks";
+            assert_eq!(fs::read_to_string(book.join(&name)).unwrap(), svg, "{name} is not current: {hint}");
+        }
+    }
+
+    #[test]
     fn labels_are_escaped() {
         for ChartFile { name, svg } in charts(&run(0.5), Some(&run(1.0))) {
             assert!(!svg.contains("<all>") && !svg.contains("<5,000>"), "{name}");

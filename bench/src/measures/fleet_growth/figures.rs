@@ -48,8 +48,8 @@ impl Figure {
             Self::VerifyHosts => "`verify-hosts`, processor time per node",
             Self::Scrape => "scrape of /metrics, processor time per node",
             Self::IdleStep => "rollout step with nothing to do, processor time per node",
-            Self::FanOut => "`trigger-update --at-once` to the last agent, time by the clock per agent",
-            Self::FanOutProcessor => "`trigger-update --at-once`, processor time of the server per agent",
+            Self::FanOut => "`trigger-update --at-once`, time by the clock per agent",
+            Self::FanOutProcessor => "`trigger-update --at-once`, processor time per agent",
             Self::Report => "reports of 64 senders, time by the clock per report",
             Self::ReportProcessor => "reports, processor time of the server per report",
         }

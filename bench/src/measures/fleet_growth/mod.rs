@@ -184,7 +184,10 @@ async fn measure_agents(fleet: &mut Populated, versions: &[Version], figures: &m
     let (time, sample) = (fastest(&times), Sample::new(times.iter().copied()));
     let detail = format!("{} in all; median {}", Unit::Seconds.show(sample.min()), Unit::Seconds.show(sample.median()));
     figures.add(Figure::FanOut, Reading::each(time, count, detail));
-    figures.add(Figure::FanOutProcessor, Reading::each(fastest(&processor), count, format!("{count} agents")));
+    figures.add(
+        Figure::FanOutProcessor,
+        Reading::each(fastest(&processor), count, format!("the server alone; {count} agents")),
+    );
     Ok(())
 }
 
