@@ -3,6 +3,7 @@
 use muster_core::fleet::{Fleet, KeyChange};
 use muster_core::keys;
 use muster_core::names::{EnvName, NodeName};
+use muster_core::report::history::HISTORY_LENGTH;
 use muster_core::txn::Revision;
 use muster_etcd_rig::Dump;
 use serde_json::{Value, json};
@@ -100,10 +101,13 @@ fn status_of(fleet: &Fleet) -> Value {
     ])
 }
 
-/// A node as a replica shows it, without the activity, which only the replica knows.
+/// A node as a replica shows it, without the activity, which only the replica knows, and with the ids of its runs.
 fn shown(detail: &Value) -> Value {
-    let fields = ["states", "incarnation", "last", "history", "interfaces", "record", "version", "active", "desired"];
-    Value::Object(fields.iter().map(|field| ((*field).to_owned(), detail[field].clone())).collect())
+    let fields = ["states", "incarnation", "last", "interfaces", "record", "version", "active", "desired"];
+    let mut shown: Value = fields.iter().map(|field| ((*field).to_owned(), detail[field].clone())).collect();
+    let runs = detail["history"].as_array().into_iter().flatten();
+    shown["history"] = runs.map(|past| past["run"].clone()).collect();
+    shown
 }
 
 /// The same by the store.
@@ -111,11 +115,13 @@ fn stored(fleet: &Fleet, name: &str) -> Value {
     let name = NodeName::new(name.to_owned()).ok();
     let node = name.as_ref().and_then(|name| fleet.get(name).cloned()).unwrap_or_default();
     let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
+    let open = node.open_run().map(|open| open.run).into_iter();
+    let ended = node.history.keys().iter().rev().map(|key| key.run.clone());
     json!({
         "states": node.states.keys().collect::<Vec<_>>(),
         "incarnation": observed.incarnation,
         "last": observed.last,
-        "history": node.history().0,
+        "history": open.chain(ended).take(HISTORY_LENGTH).collect::<Vec<_>>(),
         "interfaces": observed.interfaces,
         "record": node.record,
         "version": node.running.first(),

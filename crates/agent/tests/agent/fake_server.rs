@@ -23,7 +23,8 @@ use muster_core::names::{EnvName, NodeName, Role, RunId};
 use muster_core::node::agent::PROTOCOL;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;
-use muster_core::report::record::{ObservedRecord, RunHistory};
+use muster_core::report::history::NodeHistory;
+use muster_core::report::record::ObservedRecord;
 use muster_core::report::status_move::{self, StatusMove};
 use muster_core::txn::Revision;
 use muster_testkit::wait::within;
@@ -283,7 +284,7 @@ impl FakeServerState {
             designed_at: Revision(1),
             in_service: true,
             observed: Some((&*observed, Revision(1))),
-            history: &RunHistory::default(),
+            history: &NodeHistory::default(),
             log: None,
             now: report.ended,
         };

@@ -146,7 +146,8 @@ impl<'a> ChangedKey<'a> {
             | Key::Status { node, .. }
             | Key::ActiveRole { node, .. }
             | Key::Observed { node }
-            | Key::History { node }
+            | Key::PastRun { node, .. }
+            | Key::RunList { node }
             | Key::Node { node }
             | Key::Machine { node }
             | Key::Policy { node }

@@ -28,6 +28,7 @@ struct SeenReports {
     seq: u64,
     /// Run and outcome of the last report.
     last: Option<(String, Outcome)>,
+    boot: Option<String>,
     /// Applied reports: sequence number and run.
     applied: BTreeMap<u64, String>,
     /// Acknowledged reports.
@@ -42,10 +43,10 @@ impl ReportRules {
                 violations.push(format_args!("the reports of {node} were deleted"));
                 continue;
             };
-            // A hello writes `observed` too; only a report writes the history.
-            let is_report = changed.iter().any(|other| matches!(&other.key, Key::History { node: of } if of == node));
+            let ends_run =
+                changed.iter().any(|other| matches!(&other.key, Key::PastRun { node: of, .. } if of == node));
             if let Some(observed) = violations.json(&format!("observed/{node}"), value) {
-                self.nodes.entry(node.clone()).or_default().follow(node, &observed, is_report, violations);
+                self.nodes.entry(node.clone()).or_default().follow(node, &observed, ends_run, violations);
             }
         }
     }
@@ -81,17 +82,21 @@ impl ReportRules {
 }
 
 impl SeenReports {
-    fn follow(&mut self, node: &NodeName, observed: &ObservedRecord, is_report: bool, violations: &mut Violations<'_>) {
+    fn follow(&mut self, node: &NodeName, observed: &ObservedRecord, ends_run: bool, violations: &mut Violations<'_>) {
         let (before, after) = ((self.incarnation, self.seq), (observed.incarnation, observed.seq));
+        // A hello writes the record too: with another incarnation, or another boot of the machine.
+        let is_hello = !ends_run
+            && observed.seq == self.seq
+            && (observed.incarnation, &observed.boot) != (self.incarnation, &self.boot);
         let last = observed.last.as_ref().map(|last| (last.run.to_string(), last.outcome));
         if after < before {
             violations.push(format_args!("the reports of {node} are out of order: from {before:?} to {after:?}"));
         }
-        if after == before && (is_report || last != self.last) {
+        if after == before && (!is_hello || last != self.last) {
             violations.push(format_args!("{node}: report {after:?} was applied twice, as {last:?}"));
         }
         // Sequence numbers grow through all incarnations.
-        if is_report && after != before {
+        if !is_hello && after != before {
             let run = last.as_ref().map(|(run, _)| run.clone()).unwrap_or_default();
             if let Some((highest, of)) = self.applied.last_key_value().filter(|(highest, _)| after.1 <= **highest) {
                 violations.push(format_args!(
@@ -102,21 +107,24 @@ impl SeenReports {
             self.applied.insert(after.1, run);
         }
         (self.incarnation, self.seq, self.last) = (after.0, after.1, last);
+        self.boot.clone_from(&observed.boot);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::HistoryChecker;
+    use muster_etcd_rig::RawChange;
+
     use super::super::testing::{configured, history, observed, put, validated, violations};
     use super::*;
 
-    fn report(incarnation: u64, seq: u64, run: &str) -> Vec<muster_etcd_rig::RawChange> {
-        vec![observed("web1", incarnation, seq, configured(run, "v1")), put("history/web1", "[]")]
+    fn report(incarnation: u64, seq: u64, run: &str) -> Vec<RawChange> {
+        vec![observed("web1", incarnation, seq, configured(run, "v1")), put(&format!("history/web1/{run}"), "{}")]
     }
 
     /// Only violations about reports: the status leaves are missing in these histories.
-    fn about_reports(reports: &[Vec<muster_etcd_rig::RawChange>]) -> Vec<String> {
+    fn about_reports(reports: &[Vec<RawChange>]) -> Vec<String> {
         violations(reports)
             .into_iter()
             .filter(|found| found.contains("report") && !found.contains("last report"))
@@ -145,8 +153,11 @@ mod tests {
             assert!(found[0].contains("report (1, 1) was applied twice"), "{found:?}");
         }
         // A restarted machine writes its hello into the same record.
-        let hello = vec![observed("web1", 1, 1, configured("r1", "v1"))];
-        assert_eq!(about_reports(&[report(1, 1, "r1"), hello]), [] as [&str; 0]);
+        let mut hello = observed("web1", 1, 1, configured("r1", "v1"));
+        if let RawChange::Put { value, .. } = &mut hello {
+            *value = [br#"{"boot":"second","#, &value[1..]].concat();
+        }
+        assert_eq!(about_reports(&[report(1, 1, "r1"), vec![hello]]), [] as [&str; 0]);
 
         let found = about_reports(&[report(1, 1, "r1"), report(2, 1, "r1")]);
         assert!(found[0].contains("report 1 of run r1 was applied after report 1"), "{found:?}");

@@ -301,7 +301,13 @@ fn watch_change(change: &RawChange, revision: At) -> WatchChange {
 /// The latest time in a transaction; none if it has no time.
 #[expect(clippy::wildcard_enum_match_arm, reason = "other keys have no time")]
 fn written(changed: &[(Key, Option<&[u8]>)]) -> Option<Timestamp> {
-    let is_report = |of: &NodeName| changed.iter().any(|(key, _)| matches!(key, Key::History { node } if node == of));
+    // A hello writes `observed` too. Only a report puts a run into the history, or the node into another state.
+    let is_report = |of: &NodeName| {
+        changed.iter().any(|(key, value)| match key {
+            Key::PastRun { node, .. } | Key::Status { node, .. } => node == of && value.is_some(),
+            _ => false,
+        })
+    };
     let times = changed.iter().filter_map(|(key, value)| {
         let value = (*value)?;
         match key {
