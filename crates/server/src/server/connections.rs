@@ -169,11 +169,15 @@ trait Listener {
     async fn accept(&self) -> io::Result<(Self::Io, Option<IpAddr>)>;
 
     /// Answers the requests of an accepted connection.
-    fn serve(&self, io: Self::Io, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static;
+    fn serve(&self, io: Self::Io, service: ConnectionService) -> Phase;
 
     /// Tells a client that its connection has no place, without waiting for it.
     fn refuse(&self, io: Self::Io);
 }
+
+/// A phase of a connection: handshake, requests, stream. Each has an allocation of its own and ends with it, so that an idle
+/// agent has only that of its stream. Within one future the phases would be copies of each other's parts: 15 KiB for each agent.
+type Phase = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What answers the requests of a connection.
 #[derive(Clone)]
@@ -198,13 +202,15 @@ impl Listener for TcpPort {
         self.listener.accept().await.map(|(stream, address)| (stream, Some(address.ip().to_canonical())))
     }
 
-    fn serve(&self, stream: TcpStream, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static {
-        let tls = self.tls.clone();
-        async move {
-            if let Err(error) = serve_tcp(stream, tls, service).await {
-                tracing::debug!(%error, "a TCP connection was not established");
+    fn serve(&self, stream: TcpStream, service: ConnectionService) -> Phase {
+        let established = Box::pin(establish(stream, self.tls.clone(), service));
+        Box::pin(async move {
+            match established.await {
+                Ok(Some(requests)) => requests.await,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "a TCP connection was not established"),
             }
-        }
+        })
     }
 
     fn refuse(&self, stream: TcpStream) {
@@ -236,7 +242,7 @@ impl Listener for NamedSocket {
         let _ = stream.try_write(&raw_problem(problem.retry_after(BUSY_RETRY)));
     }
 
-    fn serve(&self, (stream, peer): Self::Io, service: ConnectionService) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(&self, (stream, peer): Self::Io, service: ConnectionService) -> Phase {
         serve_connection(stream, peer, service)
     }
 }
@@ -263,26 +269,27 @@ fn raw_problem(problem: Problem) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: ConnectionService) -> io::Result<()> {
+/// Returns the phase of the requests. None if the client was refused.
+async fn establish(
+    stream: TcpStream,
+    tls: Option<Arc<ServerTls>>,
+    service: ConnectionService,
+) -> io::Result<Option<Phase>> {
     let (port, address) = (stream.local_addr()?.port(), stream.peer_addr()?.ip().to_canonical());
     let is_local = address.is_loopback();
     let plain = Peer::Tcp { port, address, encryption: Encryption::Plain };
-    let Some(tls) = tls else {
-        serve_connection(stream, plain, service).await;
-        return Ok(());
-    };
+    let Some(tls) = tls else { return Ok(Some(serve_connection(stream, plain, service))) };
     let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
     let mut first = [0];
     let read = timeout(service.limits.idle, stream.peek(&mut first)).await.map_err(timed_out)??;
     if read == 1 && first[0] != TLS_HANDSHAKE {
         if is_local {
-            serve_connection(stream, plain, service).await;
-        } else {
-            let mut stream = stream;
-            let problem = Problem::new(ProblemCode::InvalidRequest, "this port needs TLS: use https:// in the URL");
-            timeout(service.limits.idle, stream.write_all(&raw_problem(problem))).await.map_err(timed_out)??;
+            return Ok(Some(serve_connection(stream, plain, service)));
         }
-        return Ok(());
+        let mut stream = stream;
+        let problem = Problem::new(ProblemCode::InvalidRequest, "this port needs TLS: use https:// in the URL");
+        timeout(service.limits.idle, stream.write_all(&raw_problem(problem))).await.map_err(timed_out)??;
+        return Ok(None);
     }
     let (stream, certificate) = timeout(service.limits.idle, tls.accept(stream)).await.map_err(timed_out)??;
     let (entry, certificate) = match certificate {
@@ -291,15 +298,16 @@ async fn serve_tcp(stream: TcpStream, tls: Option<Arc<ServerTls>>, service: Conn
     };
     let encryption = Encryption::Tls { certificate };
     let served = serve_connection(stream, Peer::Tcp { port, address, encryption }, service);
-    match entry {
-        None => served.await,
+    Ok(Some(match entry {
+        None => served,
         // The certificate of a node may be revoked while the connection is open.
-        Some(entry) => tokio::select! {
-            () = served => {}
-            () = entry.end.cancelled() => {}
-        },
-    }
-    Ok(())
+        Some(entry) => Box::pin(async move {
+            tokio::select! {
+                () = served => {}
+                () = entry.end.cancelled() => {}
+            }
+        }),
+    }))
 }
 
 /// Listeners of a server.
@@ -409,20 +417,26 @@ impl RefusalLog {
     }
 }
 
-async fn serve_connection<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// Answers the requests of a connection, until it ends. A stream may take it over.
+fn serve_connection<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     io: T,
     peer: Peer,
     service: ConnectionService,
-) {
-    let slot = TakeoverSlot::default();
-    // In an allocation of its own, which a stream that takes the connection over does not keep.
-    Box::pin(serve_http(io, peer, service, slot.clone())).await;
-    let Some(Takeover { connection, events }) = slot.take() else { return };
-    let Ok(connection) = connection.await else { return };
-    let connection = connection.downcast::<TokioIo<StallTimeout<T>>>();
-    if let Ok(Parts { io, read_buf, .. }) = connection {
-        events.run(io.into_inner(), read_buf).await;
-    }
+) -> Phase {
+    let requests = Box::pin(async move {
+        let slot = TakeoverSlot::default();
+        serve_http(io, peer, service, slot.clone()).await;
+        let Takeover { connection, events } = slot.take()?;
+        let connection = connection.await.ok()?.downcast::<TokioIo<StallTimeout<T>>>();
+        let Parts { io, read_buf, .. } = connection.ok()?;
+        let stream: Phase = Box::pin(events.run(io.into_inner(), read_buf));
+        Some(stream)
+    });
+    Box::pin(async move {
+        if let Some(stream) = requests.await {
+            stream.await;
+        }
+    })
 }
 
 async fn serve_http(
