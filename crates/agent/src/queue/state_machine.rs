@@ -89,15 +89,22 @@ impl RunQueue {
         let sync_state = SyncState::new(&ledger, snapshot.as_ref());
         let published = QueueStatus { sync_state, awaited: awaited(&ledger), ..QueueStatus::default() };
         let phase = timed_runs::phase(&node.env, &node.name);
+        let snapshot = snapshot.map(Arc::new);
+        // Mostly they are the same. In a large fleet a snapshot is a megabyte.
+        let shared = |of_run: Snapshot| match &snapshot {
+            Some(current) if **current == of_run => Arc::clone(current),
+            Some(_) | None => Arc::new(of_run),
+        };
+        let (last_snapshot, running_snapshot) = (last_snapshot.map(shared), running_snapshot.map(shared));
         Self {
             node,
             phase,
             ledger,
-            snapshot: snapshot.map(Arc::new),
+            snapshot,
             timings,
             schedule: Schedule::default(),
-            last_snapshot: last_snapshot.map(Arc::new),
-            running_snapshot: running_snapshot.map(Arc::new),
+            last_snapshot,
+            running_snapshot,
             adopted: false,
             paused: None,
             duplicate: false,
