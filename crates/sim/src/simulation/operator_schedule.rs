@@ -150,6 +150,9 @@ const BUSY: OperatorRates = OperatorRates {
     final_help: DrawRange { least: 2, end: 9 },
 };
 
+/// When an operator requests the end of a cordon again, after the last fault has begun. The longest fault takes 30 s.
+const LAST_REQUESTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(45)];
+
 /// True if operators act more often in the run of this seed: its last three digits are 500 to 749.
 pub(crate) fn has_busy_operators(seed: u64) -> bool {
     (500..750).contains(&(seed % 1_000))
@@ -285,9 +288,10 @@ impl World {
             let end = || OperatorActionKind::Write(Txn::new().op(Op::delete(key.clone())));
             // The leaders controller deletes an expired pause.
             self.submit_later(back, end());
-            // A cordon has no end: the operator requests it again if a fault has prevented it.
+            // A cordon has no end: the operator requests it again, until no fault that began before can prevent it.
             if is_cordon {
-                self.submit_later(back.max(self.faults.calm_from) + Duration::from_secs(5), end());
+                let calm = back.max(self.faults.calm_from);
+                LAST_REQUESTS.into_iter().for_each(|later| self.submit_later(calm + later, end()));
             }
         }
     }

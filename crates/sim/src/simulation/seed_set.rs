@@ -63,6 +63,11 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
         cause: "The checker expected a paused node to run at the end of the scenario.",
     },
     RegressionSeed {
+        seed: 77_000_674,
+        cause: "The store did not answer an operator who ended a cordon, which was not requested again, so the rollout waited for that \
+                node for ever.",
+    },
+    RegressionSeed {
         seed: 1_647_854_299_786_696_593,
         cause: "A server registered again after a decision that had counted its agents as disconnected, and the checker expected a \
                 grant for one of them.",
