@@ -52,24 +52,22 @@ impl Listeners {
         let listening = Countdown::from(nodes.len(), "connected");
         let received = Countdown::from(nodes.len(), "given a desired state");
         let mut agents = JoinSet::new();
-        let (generation, tag, bytes) = server_state(address, nodes.first().context("no nodes were named")?).await?;
-        let snapshot = match holding {
-            Holding::Newest => tag,
-            Holding::Older => None,
-        };
-        let incarnation = Some(1);
-        let open = SyncOpen { incarnation, generation, snapshot, has_snapshot: true, ..SyncOpen::default() };
-        let body = serde_json::to_string(&open)?;
+        let (generation, _, bytes) = server_state(address, nodes.first().context("no nodes were named")?).await?;
+        let open = SyncOpen { incarnation: Some(1), generation, has_snapshot: true, ..SyncOpen::default() };
         for (number, node) in nodes.iter().enumerate() {
-            let request = format!(
-                "POST /v1/envs/{ENV}/nodes/{node}/sync HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\n\
-                 content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
+            let (node, mut open) = (node.clone(), open.clone());
             let wait = SPREAD * u32::try_from(number * 7919 % nodes.len())? / u32::try_from(nodes.len())?;
             let (address, listening, received) = (address.to_owned(), listening.clone(), received.clone());
             agents.spawn(async move {
                 tokio::time::sleep(wait).await;
+                while open.snapshot.is_none() && matches!(holding, Holding::Newest) {
+                    let request = request(&address, &node, &SyncOpen { has_snapshot: false, ..open.clone() });
+                    match newest_snapshot(&address, &request).await {
+                        Some(tag) => open.snapshot = Some(tag),
+                        None => tokio::time::sleep(AGAIN).await,
+                    }
+                }
+                let request = request(&address, &node, &open);
                 let mut is_first = true;
                 loop {
                     if let Some(stream) = accepted(&address, &request).await {
@@ -101,8 +99,7 @@ impl Listeners {
     }
 }
 
-/// Generation, snapshot tag and snapshot size of the server, from a stream without state. No node has its own data
-/// here.
+/// Generation, snapshot tag and snapshot size of the server for a node, from a stream without state.
 pub(super) async fn server_state(
     address: &str,
     node: &NodeName,
@@ -132,6 +129,39 @@ pub(super) async fn server_state(
             | SyncEvent::Ping => {}
         }
     }
+}
+
+fn request(address: &str, node: &NodeName, open: &SyncOpen) -> String {
+    let body = serde_json::to_string(open).unwrap_or_default();
+    format!(
+        "POST /v1/envs/{ENV}/nodes/{node}/sync HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Tag of the newest snapshot of a node, which has the node's own values. It is at the begin of the snapshot.
+async fn newest_snapshot(address: &str, request: &str) -> Option<Tag> {
+    const NAME: &[u8] = b"\"tag\":\"";
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut text = Vec::new();
+    while text.len() < 64 * 1024 && !text.starts_with(b"HTTP/1.1 503") {
+        stream.readable().await.ok()?;
+        match stream.try_read_buf(&mut text) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(_) => return None,
+        }
+        let value = text.windows(NAME.len()).position(|bytes| bytes == NAME).map(|at| &text[at + NAME.len()..]);
+        if let Some(value) = value
+            && let Some(end) = value.iter().position(|byte| *byte == b'"')
+        {
+            return serde_json::from_slice(&[b"\"", &value[..=end]].concat()).ok();
+        }
+    }
+    None
 }
 
 /// An accepted stream.
