@@ -68,6 +68,11 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
                 node for ever.",
     },
     RegressionSeed {
+        seed: 721_846_879_391_781_313,
+        cause: "A failed node was granted again by the step before, which the view of the decision did not show, and the checker counted \
+                it as failed.",
+    },
+    RegressionSeed {
         seed: 1_647_854_299_786_696_593,
         cause: "A server registered again after a decision that had counted its agents as disconnected, and the checker expected a \
                 grant for one of them.",

@@ -239,6 +239,11 @@ impl Checker {
             let grant = || {
                 let facts = self.facts.state_at(name, seen).filter(|facts| facts.designed)?;
                 let grant = facts.granted_by(before.id, &before.to)?;
+                // The decision knows the grants of the steps before it, which its view may not show yet.
+                let now = self.facts.state_at(name, self.fleet.revision)?.granted_by(before.id, &before.to);
+                if now.is_some_and(|now| now.revision > seen) {
+                    return None;
+                }
                 // An operator who resumes has reviewed the failures up to that time, and no later ones.
                 let forgiven = before.operator.reviewed.is_some_and(|reviewed| {
                     let upto = facts::decided(reviewed.at, SimTime::MAX) + self.apart;
