@@ -22,8 +22,8 @@ use super::{Label, Labels, prepare};
 /// Buckets from a read from memory to a leader election. An fsync takes 0.2 ms on a good disk and 20 ms on a bad one.
 const LATENCIES: [f64; 12] = [0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 
-const OPERATIONS: [&str; 10] =
-    ["get", "range", "commit", "grant", "keep_alive", "revoke", "compact", "revision", "health", "verify"];
+const OPERATIONS: [&str; 11] =
+    ["get", "get_all", "range", "commit", "grant", "keep_alive", "revoke", "compact", "revision", "health", "verify"];
 const OUTCOMES: [&str; 11] = [
     OK,
     REFUSED,
