@@ -45,14 +45,20 @@ demo: ## a fleet of four nodes on this machine (ARGS=--once: exit when it is val
 	$(call step,muster up examples/quickstart $(ARGS))
 	@$(TARGET_DIR)/debug/muster up examples/quickstart $(ARGS)
 
+# As in scripts/packages.
+STATIC_TARGET = x86_64-unknown-linux-gnu
+STATIC_AGENT = RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile agent --target $(STATIC_TARGET) -p muster-agent
+
 .PHONY: bench
 bench: ## build in release mode and print the table of speed and memory
 	$(call step,set-up)
 	@scripts/setup bench
-	$(call step,build (release))
-	cargo build --locked --release -p muster-cli -p muster-agent -p muster-bench
+	$(call step,build (release; the agent as in its package))
+	cargo build --locked --release -p muster-cli -p muster-bench
+	$(STATIC_AGENT)
+	@mkdir -p $(TARGET_DIR)/bench && ln -f $(TARGET_DIR)/release/muster $(TARGET_DIR)/$(STATIC_TARGET)/agent/muster-agent $(TARGET_DIR)/bench/
 	$(call step,benchmarks)
-	@$(TARGET_DIR)/release/muster-bench $(ARGS)
+	@$(TARGET_DIR)/release/muster-bench --programs $(TARGET_DIR)/bench $(ARGS)
 
 .PHONY: packages
 packages: ## build muster, muster-server and muster-agent as .deb and .rpm into target/packages
