@@ -82,6 +82,10 @@ pub const REGRESSION_SEEDS: &[RegressionSeed] = &[
         cause: "A node rolled itself back and validated the target again for a new grant, and the checker counted the cause of that run \
                 as a failure.",
     },
+    RegressionSeed {
+        seed: 1_170_620_910_739_215_583,
+        cause: "An agent got another incarnation before a timed preview, and the checker expected that it would not report the preview.",
+    },
 ];
 
 /// The seeds that every commit runs: the regression seeds, then 0, 1, 2 and so on.

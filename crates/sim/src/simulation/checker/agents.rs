@@ -66,6 +66,9 @@ impl Checker {
                 format!("{}: the generation decreases from {:?} to {:?}", self.names[machine], of(before), of(after));
             self.report(Rule::Monotone, what);
         }
+        if before.incarnation != after.incarnation {
+            self.incarnation_changed(machine);
+        }
     }
 
     pub(crate) fn applier_starts(&mut self, machine: MachineNumber, another: bool, gave_up: bool, run: &RunningRun) {

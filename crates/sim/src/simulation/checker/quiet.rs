@@ -34,7 +34,7 @@ pub(super) struct QuietRuns {
     validated: BTreeMap<MachineNumber, ReportedValidation>,
     /// Timed runs whose applier has changed nothing.
     unchanged: BTreeSet<RunId>,
-    /// Machines whose last preview may have found drift.
+    /// Machines whose last preview may have found drift, or does not count.
     drifted: BTreeSet<MachineNumber>,
     /// Runs without anything to report, with the incarnation of their agent.
     quiet: BTreeMap<RunId, Option<u64>>,
@@ -97,6 +97,11 @@ impl Checker {
         }
     }
 
+    /// An agent has another incarnation. What it has reported before no longer counts, so it reports its next preview.
+    pub(super) fn incarnation_changed(&mut self, machine: MachineNumber) {
+        self.quiet_runs.drifted.insert(machine);
+    }
+
     /// An agent was killed. The result of its last preview may be lost.
     pub(crate) fn agent_killed(&mut self, machine: MachineNumber) {
         self.quiet_runs.drifted.insert(machine);
@@ -125,7 +130,7 @@ impl Checker {
 
 #[cfg(test)]
 mod tests {
-    use muster_agent::state::ledger::{RunPhase, Work};
+    use muster_agent::state::ledger::{Ledger, RunPhase, Work};
     use muster_core::names::{EnvName, NodeName};
     use muster_core::txn::{Generation, Revision};
     use muster_store::KeyValue;
@@ -216,5 +221,10 @@ mod tests {
         assert!(!refuses(after(&[RunResult::Changed]), "p0", 1));
         assert!(!refuses(after(&[RunResult::Changed, RunResult::Unchanged]), "p1", 1), "the drift has ended");
         assert!(refuses(after(&[RunResult::Changed, RunResult::Unchanged, RunResult::Unchanged]), "p2", 1));
+        let mut renewed = checker();
+        let ledger = Ledger::new(EnvName::new("prod").unwrap(), NodeName::new("web1").unwrap());
+        renewed.ledger_saved(0, &ledger, &Ledger { incarnation: Some(2), ..ledger.clone() });
+        renewed.preview_ended(0, &preview("p0"), RunResult::Unchanged, AgentLife { incarnation: Some(2), ..LIFE });
+        assert!(!refuses(renewed, "p0", 2), "the servers do not know its drift in this incarnation");
     }
 }
