@@ -17,6 +17,7 @@ use muster_wire::problem::{Problem, ProblemCode};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
+use crate::api::contract::Archive;
 use crate::api::error::{ApiError, Path, Query, chain};
 use crate::api::request::{Scope, fresh_enough};
 use crate::app::{Reader, ReplicaState, Writer};
@@ -26,7 +27,7 @@ use crate::backup::{
 
 /// Streams a backup of the environment: its keys at one revision and their blobs, as a tar archive in a zstd stream.
 #[utoipa::path(get, path = "/v1/envs/{env}/backup", params(("env" = String, Path)),
-    responses((status = 200, content_type = "application/zstd", body = Vec<u8>)))]
+    responses((status = 200, content_type = "application/zstd", body = inline(Archive))))]
 pub(crate) async fn download_backup(writer: Writer, scope: Scope) -> Result<Response, ApiError> {
     let backup = backup::read_environment(&*writer.store, &scope.env, writer.clock.now()).await?;
     writer.store.record(Some(&scope.env), "a backup was downloaded".to_owned()).await?;
@@ -47,7 +48,7 @@ pub(crate) async fn download_backup(writer: Writer, scope: Scope) -> Result<Resp
 ///
 /// The restore continues if the client disconnects.
 #[utoipa::path(post, path = "/v1/envs/{env}/restore", params(("env" = String, Path), RestoreQuery),
-    request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = RestoreResponse)))]
+    request_body(content = inline(Archive), content_type = "application/zstd"), responses((status = 200, body = RestoreResponse)))]
 pub(crate) async fn restore_backup(
     writer: Writer,
     State(replica): State<ReplicaState>,

@@ -11,11 +11,30 @@ use muster_core::names::{DataKey, EnvName, UserName, Version};
 use muster_core::release::manifest::Digest;
 use muster_wire::problem::{MEDIA_TYPE, ProblemCode as Code};
 use serde_json::{Map, Value, json};
+use utoipa::openapi::schema::{Object, Schema, Type};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::authorization::{Machines, People, access};
 
 /// Extension of an operation: the codes that it can answer with.
 const CODES: &str = "x-problem-codes";
+
+/// Schemas of the events of streams.
+const EVENTS: [&str; 2] = ["SyncEvent", "LogEvent"];
+/// Property of these schemas that has the name of the event.
+const EVENT_TAG: &str = "event";
+
+/// Schema of a body of opaque bytes: a bundle, a delta of bundles, or a backup.
+pub(crate) struct Archive;
+
+impl PartialSchema for Archive {
+    fn schema() -> RefOr<Schema> {
+        Object::builder().schema_type(Type::String).format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary))).into()
+    }
+}
+
+impl ToSchema for Archive {}
 
 /// Codes that do not follow from the parameters of an operation.
 const DECLARED: &[(&str, &[Code])] = &[
@@ -122,6 +141,10 @@ pub(super) fn complete(mut document: Value) -> Value {
         }
     }
     let components = &mut document["components"];
+    for name in EVENTS {
+        let events = &mut components["schemas"][name];
+        *events = event_frames(events);
+    }
     components["responses"] =
         statuses.into_iter().map(|(status, titles)| (format!("Problem{status}"), response(status, &titles))).collect();
     components["parameters"] = parameters();
@@ -179,10 +202,6 @@ fn complete_operation(
     operation["parameters"] = own.into_iter().chain(shared).collect();
     let responses = operation["responses"].as_object_mut();
     for response in responses.into_iter().flatten().map(|(_, response)| response) {
-        if let Some(content) = response.get_mut("content").and_then(|content| content.get_mut("text/event-stream")) {
-            let event = content["schema"].take();
-            content["schema"] = event_frame(&event);
-        }
         for name in &headers {
             let key = if *name == "RequestId" { "x-request-id" } else { name };
             response["headers"][key] = reference("headers", name);
@@ -205,17 +224,38 @@ fn complete_operation(
     operation[CODES] = codes.into_iter().map(word).collect();
 }
 
-/// Schema of one event of a stream: the tag of the enum is its name, and the rest its data.
-fn event_frame(event: &Value) -> Value {
+/// Schema of the events of a stream. The tag of the enum is the name of an event, and the other properties are its data.
+fn event_frames(events: &Value) -> Value {
+    let frames: Vec<Value> = events["oneOf"].as_array().into_iter().flatten().map(event_frame).collect();
+    json!({"description": events["description"], "oneOf": frames})
+}
+
+fn event_frame(variant: &Value) -> Value {
+    let mut data = variant.clone();
+    let mut name = take_tag(&mut data);
+    if let Some(parts) = data.get_mut("allOf").and_then(Value::as_array_mut) {
+        for part in parts.iter_mut() {
+            name = take_tag(part).or(name);
+        }
+        parts.retain(|part| part["properties"] != json!({}));
+    }
     json!({
         "type": "object",
         "required": ["event", "data"],
         "properties": {
-            "event": {"type": "string", "description": "Name of the event: the property `event` of its schema."},
-            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": event,
-                "description": "The other properties of its schema, as a JSON object."},
+            "event": name,
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
         },
     })
+}
+
+/// Removes the tag from the schema of an enum's variant, and returns the schema of the tag.
+fn take_tag(variant: &mut Value) -> Option<Value> {
+    let tag = variant.get_mut("properties")?.as_object_mut()?.remove(EVENT_TAG)?;
+    if let Some(required) = variant.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| name != EVENT_TAG);
+    }
+    Some(tag)
 }
 
 /// Codes of an operation, without duplicates, in the order of their definition.
@@ -359,6 +399,28 @@ mod tests {
         let ids: BTreeSet<&str> = operations(&document).filter_map(|(_, _, of)| of["operationId"].as_str()).collect();
         let unknown: Vec<&str> = DECLARED.iter().map(|(id, _)| *id).filter(|id| !ids.contains(id)).collect();
         assert_eq!(unknown, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn events_are_described_as_they_are_sent() {
+        let mut names = BTreeMap::new();
+        for schema in EVENTS {
+            let document = crate::openapi();
+            let events = document["components"]["schemas"][schema]["oneOf"].as_array().unwrap().clone();
+            for event in events {
+                let name = event["properties"]["event"]["enum"][0].as_str().unwrap().to_owned();
+                let data = &event["properties"]["data"]["contentSchema"];
+                assert!(!data.to_string().contains("\"event\""), "{name}: {data}");
+                names.insert(name, data.clone());
+            }
+        }
+        let names_of_hello: Vec<&str> =
+            names["hello"]["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert_eq!(names_of_hello, ["incarnation", "role", "now"]);
+        assert_eq!(names["desired"]["allOf"], json!([{"$ref": "#/components/schemas/DesiredState"}]));
+        let sent = muster_wire::sse::encode(&muster_wire::sync::SyncEvent::Ping).unwrap();
+        assert_eq!(sent, "event: ping\ndata: {}\n\n");
+        assert_eq!(names["ping"]["required"], json!([]));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use muster_wire::release::{MEDIA_TYPE, UploadedBundle};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::api::contract::Archive;
 use crate::api::error::{ApiError, Path, Query, chain};
 use crate::api::releases::{blocking, not_kept};
 use crate::api::request::Scope;
@@ -59,7 +60,7 @@ pub(crate) async fn show_bundle(
 /// Uploads a bundle. A duplicate is a no-op; a partial upload is discarded.
 #[utoipa::path(put, path = "/v1/envs/{env}/bundles/{digest}",
     params(("env" = String, Path), ("digest" = String, Path)),
-    request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = UploadedBundle)))]
+    request_body(content = inline(Archive), content_type = "application/zstd"), responses((status = 200, body = UploadedBundle)))]
 pub(crate) async fn put_bundle(
     State(reader): State<Reader>,
     _scope: Scope,
@@ -168,8 +169,8 @@ impl VersionPath {
     params(("env" = String, Path), ("version" = String, Path), ("Range" = Option<String>, Header),
         ("If-Range" = Option<String>, Header)),
     responses(
-        (status = 200, content_type = "application/zstd", body = Vec<u8>, headers(("ETag" = String, description = "The digest."))),
-        (status = 206, content_type = "application/zstd", body = Vec<u8>),
+        (status = 200, content_type = "application/zstd", body = inline(Archive), headers(("ETag" = String, description = "The digest."))),
+        (status = 206, content_type = "application/zstd", body = inline(Archive)),
         (status = 416, description = "It begins behind the end.")))]
 pub(crate) async fn download_bundle(
     State(reader): State<Reader>,
@@ -228,7 +229,7 @@ pub(crate) struct DeltaQuery {
 #[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}/delta",
     params(("env" = String, Path), ("version" = String, Path), DeltaQuery),
     responses(
-        (status = 200, content_type = "application/zstd", body = Vec<u8>, headers(("ETag" = String, description = "The digest of the release's bundle."))),
+        (status = 200, content_type = "application/zstd", body = inline(Archive), headers(("ETag" = String, description = "The digest of the release's bundle."))),
         (status = 404, description = "There is no delta.")))]
 pub(crate) async fn download_delta(
     State(reader): State<Reader>,
