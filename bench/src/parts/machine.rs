@@ -114,15 +114,24 @@ impl fmt::Display for MachineInfo {
 
 /// Raises the limit of this process to the hard limit. Fails if that is too low.
 pub(crate) fn allow_open_files(needed: u64) -> anyhow::Result<()> {
+    match raise_open_files(needed)? {
+        maximum if maximum < needed => {
+            anyhow::bail!("{needed} open files are needed, and this machine allows {maximum} (ulimit -Hn)")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Raises the limit of this process to the hard limit if it is lower than needed. Returns how many of the needed files the
+/// machine allows.
+pub(crate) fn raise_open_files(needed: u64) -> anyhow::Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
-        return Ok(());
-    }
-    if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
-        anyhow::bail!("{needed} open files are needed, and this machine allows {maximum} (ulimit -Hn)");
+        return Ok(needed);
     }
     limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).context("cannot allow more open files")
+    setrlimit(Resource::Nofile, limit).context("cannot allow more open files")?;
+    Ok(limit.maximum.map_or(needed, |maximum| maximum.min(needed)))
 }
 
 /// The time since the epoch, as a script sees it in `$EPOCHREALTIME`.

@@ -13,7 +13,7 @@ use super::rollouts;
 use crate::bench::Bench;
 use crate::parts::crowd::Crowd;
 use crate::parts::http::RawConnection;
-use crate::parts::machine::allow_open_files;
+use crate::parts::machine::raise_open_files;
 use crate::parts::process::ThreadTimes;
 use crate::parts::{process, project};
 use crate::report;
@@ -25,7 +25,7 @@ pub(crate) const METHOD: &str = "fleets of 1,000, 5,000, 20,000 and 50,000 nodes
     load on the machine distorts less than times by the clock. Memory: the resident set of a server that was started \
     on the filled store. Commands: as in `status` and `verify-hosts`, without connected agents, so every node is a \
     blocker. The rollout step is that of `rollout-engine`. Agents: simulated in this process by one stream each, with \
-    addresses of their own (127.78.0.0/16); they have the newest snapshot and answer pings. The time is that from \
+    addresses of their own (127.78.0.0/16), as many of the nodes as the machine allows open files; they have the newest snapshot and answer pings. The time is that from \
     sending `trigger-update --at-once` until the last of them has its desired state, the best of all rounds; then all \
     nodes report that they run it. Reports: each node reports complete runs, so histories are equally long in all \
     fleets; senders and server share the machine. A figure is flat if the largest measured fleet has at most 1.15 \
@@ -89,14 +89,8 @@ async fn measure_fleet(bench: &Bench, figures: &mut FleetFigures) -> anyhow::Res
     figures.add(Figure::Memory, Reading::new(bytes(process::read_memory(fleet.server.pid())?.rss), ""));
     if nodes > FIXED {
         // The server raises its limit to the same maximum.
-        match allow_open_files(u64::from(nodes) + OTHER_FILES) {
-            Ok(()) => measure_agents(&mut fleet, &versions[1..], figures).await?,
-            Err(error) => {
-                for figure in [Figure::AgentMemory, Figure::FanOut, Figure::FanOutProcessor] {
-                    figures.add(figure, Reading::NotMeasured { reason: format!("{error:#}") });
-                }
-            }
-        }
+        let agents = raise_open_files(u64::from(nodes) + OTHER_FILES)?.saturating_sub(OTHER_FILES);
+        measure_agents(&mut fleet, usize::try_from(agents)?, &versions[1..], figures).await?;
     }
     fleet.server.stop().await
 }
@@ -155,16 +149,23 @@ async fn measure_commands(
     Ok(())
 }
 
-/// Memory of connected agents, and fan-outs to them.
-async fn measure_agents(fleet: &mut Populated, versions: &[Version], figures: &mut FleetFigures) -> anyhow::Result<()> {
-    let (pid, client, count) = (fleet.server.pid(), fleet.server.client()?, fleet.project.nodes.len());
+/// Memory of connected agents, and fan-outs to them: as many agents of the fleet as the machine allows.
+async fn measure_agents(
+    fleet: &mut Populated,
+    agents: usize,
+    versions: &[Version],
+    figures: &mut FleetFigures,
+) -> anyhow::Result<()> {
+    let nodes = fleet.project.nodes.get(..agents).unwrap_or(&fleet.project.nodes);
+    let (pid, client, count) = (fleet.server.pid(), fleet.server.client()?, nodes.len());
     let before = process::read_memory(pid)?.rss;
-    let spread = Duration::from_secs(1).max(Duration::from_secs(1) * figures.nodes / CONNECTS_PER_SECOND);
-    let crowd = Crowd::connect_up_to_date(&fleet.server.address, &fleet.project.nodes, spread).await?;
+    let spread = Duration::from_secs(1).max(Duration::from_secs(1) * u32::try_from(count)? / CONNECTS_PER_SECOND);
+    let crowd = Crowd::connect_up_to_date(&fleet.server.address, nodes, spread).await?;
     tokio::time::sleep(SETTLE).await;
     let grown = process::read_memory(pid)?.rss.saturating_sub(before);
-    let agents = bytes(grown) / f64::from(figures.nodes);
-    figures.add(Figure::AgentMemory, Reading::new(agents, format!("{} tries failed", crowd.retries())));
+    let agents = bytes(grown) / f64::from(u32::try_from(count)?);
+    let detail = format!("{count} agents; {} tries failed", crowd.retries());
+    figures.add(Figure::AgentMemory, Reading::new(agents, detail));
 
     let (mut times, mut processor) = (Vec::new(), Vec::new());
     for version in versions {
@@ -182,7 +183,11 @@ async fn measure_agents(fleet: &mut Populated, versions: &[Version], figures: &m
         fleet.validate(version).await?;
     }
     let (time, sample) = (fastest(&times), Sample::new(times.iter().copied()));
-    let detail = format!("{} in all; median {}", Unit::Seconds.show(sample.min()), Unit::Seconds.show(sample.median()));
+    let detail = format!(
+        "{count} agents: {} in all; median {}",
+        Unit::Seconds.show(sample.min()),
+        Unit::Seconds.show(sample.median())
+    );
     figures.add(Figure::FanOut, Reading::each(time, count, detail));
     figures.add(
         Figure::FanOutProcessor,
