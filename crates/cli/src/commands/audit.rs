@@ -105,6 +105,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         if !args.follow {
             return Ok(Exit::Yes);
         }
+        // The next record may be hours away.
+        terminal.out.flush();
         query = AuditQuery { after: Some(page.next), since: None, limit: None, wait: Some(WAIT), ..query };
         page = loop {
             match server.client.audit(env, &query).await {

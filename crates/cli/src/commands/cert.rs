@@ -58,6 +58,7 @@ Exit codes:
   2   unknown: retry, which is safe
 
 Examples:
+  muster cert revoke web1
   muster cert revoke web1 --reason 'disk was stolen'
   muster cert revoke 4f2a90c17be35d084f2a90c17be35d08 --reason 'key on a public server'")]
 pub struct RevokeArgs {
@@ -65,7 +66,7 @@ pub struct RevokeArgs {
     #[arg(value_name = "NODE|SERIAL")]
     which: String,
     /// Reason, which is shown to operators
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }
 
@@ -120,7 +121,8 @@ pub(super) async fn show(args: &ShowArgs, globals: &Globals, terminal: &mut Term
         out.line(format_args!("token    {}", certificate.token));
         if let Some(revoked) = &certificate.revoked {
             let at = revoked.at.strftime("%F %T UTC");
-            out.line(format_args!("revoked  {at} by {}: {}", revoked.by, revoked.reason));
+            let reason = if revoked.reason.is_empty() { String::new() } else { format!(": {}", revoked.reason) };
+            out.line(format_args!("revoked  {at} by {}{reason}", revoked.by));
         }
     });
     Ok(Exit::Yes)

@@ -209,8 +209,8 @@ mod tests {
         for (line, expected) in [
             ("node show w", is(NameKind::Node, "", "w")),
             ("node show ", is(NameKind::Node, "", "")),
-            ("node cordon web1 web2 d --why x", None),
-            ("node cordon --why x web1 d", is(NameKind::Node, "", "d")),
+            ("node cordon web1 web2 d --reason x", None),
+            ("node cordon --reason x web1 d", is(NameKind::Node, "", "d")),
             ("node show web1 ", None),
             ("rollout start v", is(NameKind::Version, "", "v")),
             ("trigger-update v", is(NameKind::Version, "", "v")),

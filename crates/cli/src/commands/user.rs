@@ -140,13 +140,14 @@ Exit codes:
   2   unknown: retry, which is safe
 
 Examples:
+  muster user disable ann
   muster user disable ann --reason 'left the company'")]
 pub struct DisableArgs {
     /// User
     #[arg(value_name = "NAME")]
     name: UserName,
     /// Reason, which is shown to operators
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }
 

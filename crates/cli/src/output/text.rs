@@ -64,16 +64,22 @@ pub fn one_line(text: &str) -> String {
     lines.join(" ").trim_end().to_owned()
 }
 
+/// True for control characters, and for those that change the direction of text: they show other words than there are.
+fn is_control(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Removes control characters and escape sequences from a line. Text of nodes may contain any bytes.
 pub fn without_controls(line: &str) -> String {
     let text = anstream::adapter::strip_str(line).to_string();
-    text.replace('\t', "    ").chars().filter(|c| !c.is_control()).collect()
+    text.replace('\t', "    ").chars().filter(|c| !is_control(*c)).collect()
 }
 
 /// Replaces control characters by their escapes, such as `\u001b`, which JSON and YAML read as the character. Line ends, tabs
 /// and the escape sequences of colors are kept.
 pub fn escape_controls(text: &str) -> Cow<'_, str> {
-    let is_escaped = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let is_escaped = |c: char| is_control(c) && !matches!(c, '\n' | '\t');
     if !text.contains(is_escaped) {
         return Cow::Borrowed(text);
     }

@@ -48,6 +48,12 @@ async fn data_are_set_listed_and_unset_in_layers() {
     error: a secret cannot be an argument: other users of this machine see it in the list of processes
     hint: pass it on standard input: `… | muster data set db::password - --secret`; or leave VALUE out, and it is asked for
     ");
+    snapshot!(fleet.muster_with(&["data", "set", "db::password", "--secret", "--role", "db", "-q"], "\n").await, @r#"
+    exit 64
+    --- stderr
+    error: the value of db::password is empty, and nothing was changed
+    hint: the command that should print the secret may have failed; an empty secret is the JSON text ""
+    "#);
     snapshot!(fleet.muster_with(&["data", "set", "db::password", "--secret", "--role", "db", "-q"], "hunter2\n").await, @"
     exit 0
     --- stdout

@@ -495,12 +495,12 @@ async fn failures_lists_failed_nodes() {
 #[tokio::test]
 async fn cordoned_node_is_shown_in_lists() {
     let fleet = Fleet::validated().await;
-    snapshot!(fleet.muster(&["node", "cordon", "web1", "--why", "disk swap"]).await, @"
+    snapshot!(fleet.muster(&["node", "cordon", "web1", "--reason", "disk swap"]).await, @"
     exit 0
     --- stdout
     web1 is cordoned (revision N)
     ");
-    snapshot!(fleet.muster(&["node", "cordon", "web1", "web2", "--why", "rack move"]).await, @"
+    snapshot!(fleet.muster(&["node", "cordon", "web1", "web2", "--reason", "rack move"]).await, @"
     exit 0
     --- stdout
     web1 is already cordoned by jo@desk: disk swap (5d ago)
@@ -531,7 +531,7 @@ async fn cordoned_node_is_shown_in_lists() {
     web1 is no longer cordoned by jo@desk: disk swap (revision N)
     db1 was not cordoned
     ");
-    snapshot!(fleet.muster(&["node", "cordon", "wbe1", "--why", "x"]).await, @"
+    snapshot!(fleet.muster(&["node", "cordon", "wbe1", "--reason", "x"]).await, @"
     exit 1
     --- stderr
     error: wbe1 is not in the design of quickstart
@@ -541,9 +541,9 @@ async fn cordoned_node_is_shown_in_lists() {
     exit 64
     --- stderr
     error: the following required arguments were not provided:
-      --why <TEXT>
+      --reason <TEXT>
 
-    Usage: muster node cordon --why <TEXT> <NODE>...
+    Usage: muster node cordon --reason <TEXT> <NODE>...
 
     For more information, try '--help'.
     ");
@@ -603,7 +603,7 @@ async fn retired_node_leaves_and_can_come_back() {
     error: 2 nodes (web2, lb1) will be drained and removed from quickstart. Continue? There is no terminal to ask: nothing was changed
     hint: confirm with --yes
     ");
-    snapshot!(fleet.muster(&["node", "retire", "web2", "--yes", "--why", "end of lease"]).await, @"
+    snapshot!(fleet.muster(&["node", "retire", "web2", "--yes", "--reason", "end of lease"]).await, @"
     exit 0
     --- stdout
     web2 is retired (revision N)

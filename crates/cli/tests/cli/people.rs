@@ -1,10 +1,15 @@
 //! `muster user`, `login`, `whoami` and `audit`.
 
 use std::process::Stdio;
+use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::time::timeout;
 
 use crate::fixture::{Fleet, Machine, WALL_CLOCK, shown};
+
+/// Longer than any of these tests takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a command of a person with a home of their own, and with no announced server.
 async fn at_home(machine: &Machine, args: &[&str], input: &str) -> String {
@@ -19,6 +24,23 @@ fn has(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is missing in:\n{text}");
     }
+}
+
+#[tokio::test]
+async fn audit_is_followed() {
+    let fleet = Fleet::start().await;
+    fleet.clock.store(WALL_CLOCK, std::sync::atomic::Ordering::SeqCst);
+    has(&fleet.muster(&["data", "set", "pool", "16"]).await, &["exit 0"]);
+    let mut child = fleet.machine.muster(&["audit", "-f"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // Each line arrives while the command waits for further records.
+    let mut next = async |key: &str| {
+        while !timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap().contains(key) {}
+    };
+    next("created quickstart/data/global/pool").await;
+    has(&fleet.muster(&["data", "set", "threads", "4"]).await, &["exit 0"]);
+    next("created quickstart/data/global/threads").await;
+    child.kill().await.unwrap();
 }
 
 #[tokio::test]
@@ -65,7 +87,7 @@ async fn person_logs_in_works_and_is_in_the_audit() {
     let id = token.split('_').nth(2).unwrap();
     has(&fleet.muster(&["user", "token", "revoke", "ann", id]).await, &["exit 0", "revoked"]);
     has(&at_home(machine, &["whoami"], "").await, &["exit 1", "not valid, or was revoked", "muster login"]);
-    let disabled = fleet.muster(&["user", "disable", "ann", "--reason", "left"]).await;
+    let disabled = fleet.muster(&["user", "disable", "ann"]).await;
     has(&disabled, &["ann: operator in quickstart, disabled"]);
     has(&fleet.muster(&["user", "role", "ann", "none", "--in", "quickstart"]).await, &["ann: no role, disabled"]);
     has(&fleet.muster(&["user", "enable", "ann"]).await, &["exit 0", "ann: no role"]);

@@ -209,6 +209,34 @@ async fn times_of_log_lines_are_separate_in_json() {
     assert_eq!(fleet.muster(&["node", "logs", "web1", "-q", "-o", "json"]).await, expected);
 }
 
+/// A node chooses its log, its messages and its facts.
+#[tokio::test]
+async fn texts_of_nodes_do_not_control_the_terminal() {
+    const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\u{9b}31m\u{202e}";
+    let fleet = Fleet::start().await;
+    let mut report = fleet.report("web1", 1, Outcome::Configured(RunResult::Failed));
+    report.log = format!("notice: {HOSTILE}applied\n");
+    let message = format!("{HOSTILE}\nweb2  validated  1s  v9");
+    report.reason = Some(RunReason::Machine { problem: message.clone() });
+    report.errors = vec![ResourceError { resource: Some(format!("File[{HOSTILE}]")), file: None, line: None, message }];
+    report.facts.boot = Some(HOSTILE.to_owned());
+    report.facts.agent = format!("0.1{HOSTILE}");
+    fleet.send(&report).await;
+    for command in [
+        &["node", "logs", "web1"][..],
+        &["node", "show", "web1"],
+        &["node", "list"],
+        &["status"],
+        &["failures"],
+        &["runs"],
+    ] {
+        let said = fleet.muster(command).await;
+        let is_control = |character: char| character.is_control() && character != '\n';
+        assert!(!said.contains(|character| is_control(character) || character == '\u{202e}'), "{command:?}: {said:?}");
+        assert!(!said.contains("\nweb2  validated  1s  v9"), "{command:?}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn log_is_followed_during_the_run() {
     let mut fleet = Fleet::start().await;

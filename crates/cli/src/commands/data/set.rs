@@ -73,6 +73,10 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let text = read_value(args, terminal)?;
+    if args.secret && text.trim().is_empty() {
+        return Err(Failure::usage(format!("the value of {} is empty, and nothing was changed", args.key))
+            .hint("the command that should print the secret may have failed; an empty secret is the JSON text \"\""));
+    }
     let value = match serde_json::from_str::<Value>(&text) {
         Ok(value) => value,
         // Text that starts like JSON is most likely JSON that was truncated or changed by the shell.

@@ -31,15 +31,15 @@ Exit codes:
   2   unknown: retry, which is safe
 
 Examples:
-  muster node cordon web1 --why 'disk swap'
-  muster node cordon web1 web2 --why 'rack r1 is moved on Friday'
+  muster node cordon web1 --reason 'disk swap'
+  muster node cordon web1 web2 --reason 'rack r1 is moved on Friday'
   muster node list policy=cordoned")]
 pub struct CordonArgs {
     #[command(flatten)]
     nodes: NodeArgs,
     /// Reason, shown with the nodes
-    #[arg(long, value_name = "TEXT")]
-    why: String,
+    #[arg(long, value_name = "TEXT", alias = "why")]
+    reason: String,
 }
 
 /// End a cordon; a no-op if there is none
@@ -78,15 +78,15 @@ Exit codes:
   64  there is no terminal to ask
 
 Examples:
-  muster node retire web1 --why 'end of lease'
+  muster node retire web1 --reason 'end of lease'
   muster node retire web1 web2 --dry-run
   muster node retire web1 --yes")]
 pub struct RetireArgs {
     #[command(flatten)]
     nodes: NodeArgs,
     /// Reason, shown with the nodes
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    why: String,
+    #[arg(long, value_name = "TEXT", alias = "why", default_value = "", hide_default_value = true)]
+    reason: String,
     /// Retire without asking
     #[arg(short, long)]
     yes: bool,
@@ -132,7 +132,7 @@ pub(in crate::commands) async fn cordon(
 ) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     find(&session, &args.nodes).await?;
-    let set = SetPolicy { policy: NodePolicy::Cordoned, reason: args.why.clone() };
+    let set = SetPolicy { policy: NodePolicy::Cordoned, reason: args.reason.clone() };
     set_policy(&session, &args.nodes, &set, terminal).await
 }
 
@@ -169,7 +169,7 @@ pub(in crate::commands) async fn retire(
         let env = &session.env;
         terminal.notes.confirm(format_args!("{nodes} will be drained and removed from {env}. Continue?"), "--yes")?;
     }
-    let set = SetPolicy { policy: NodePolicy::Retired, reason: args.why.clone() };
+    let set = SetPolicy { policy: NodePolicy::Retired, reason: args.reason.clone() };
     set_policy(&session, &args.nodes, &set, terminal).await
 }
 
