@@ -208,12 +208,11 @@ impl DesignData {
             }
         }
         report.extend(self.composed.clone());
-        let plan_findings = self.plan_findings.values().flat_map(|findings| findings.iter().cloned());
-        let mut findings: Vec<RuleFinding> = self
+        let plan_findings = self.plan_findings.values().flat_map(|findings| findings.iter());
+        let mut findings: Vec<&RuleFinding> = self
             .site_findings
             .iter()
             .chain(&*self.fleet_findings)
-            .cloned()
             .chain(self.node_results.findings())
             .chain(plan_findings)
             .collect();

@@ -201,10 +201,10 @@ impl DesignData {
         }
 
         let mut bases = Bases::default();
+        self.node_results.remove(&changed);
         let mut changed: Vec<usize> = names.iter().filter_map(|name| self.index.find(&nodes, name)).collect();
         changed.sort_unstable();
         for &at in &changed {
-            self.node_results.remove(at);
             self.plan_findings.remove(&at);
             if self.subjects[at].stack.is_empty() {
                 let name = self.subjects[at].name.clone();

@@ -105,7 +105,7 @@ pub(super) fn address_in_no_range(assigned: &NodeAddress<'_>, out: &mut RuleOutp
 }
 
 /// Claims each address of a node within its routing domain.
-pub(super) fn claim_addresses(site: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
+pub(super) fn claim_addresses(site: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims) {
     for given in addresses(node) {
         if let Some(address) = given.address() {
             let scope = address_scope(site, given.network.value);

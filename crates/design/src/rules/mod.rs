@@ -6,6 +6,7 @@
 
 mod addresses;
 mod boot_actions;
+mod claims;
 mod hardware;
 mod interfaces;
 mod items;
@@ -16,9 +17,8 @@ mod run;
 mod storage;
 pub(crate) mod view;
 
-pub(crate) use run::{
-    Claim, ClaimConflict, Claims, NodeResults, RuleFinding, RuleOutput, check_fleet, check_nodes, check_site,
-};
+pub(crate) use claims::{Claim, ClaimConflict, Claims};
+pub(crate) use run::{NodeResults, RuleFinding, RuleOutput, check_fleet, check_nodes, check_site};
 pub(crate) use view::{DocumentView, InterfaceView, NetworkView, NodeAddress, SiteView, Topology, attached};
 
 use crate::finding::Code;
@@ -51,7 +51,7 @@ pub(crate) enum RuleCheck {
     /// Everything including all nodes; runs once, and again after any change.
     Fleet(fn(&SiteView<'_>, &mut RuleOutput)),
     /// A value that no two nodes may have: `claim` returns the values of one node, `conflict` the message.
-    Unique { claim: fn(&SiteView<'_>, &DocumentView<'_>, &mut Claims<'_>), conflict: fn(&ClaimConflict<'_>) -> String },
+    Unique { claim: fn(&SiteView<'_>, &DocumentView<'_>, &mut Claims), conflict: fn(&ClaimConflict<'_>) -> String },
 }
 
 const fn rule(code: Code, check: RuleCheck) -> Rule {

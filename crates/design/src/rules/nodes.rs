@@ -14,7 +14,7 @@ use crate::types::mac;
 use crate::yaml::YamlNode;
 
 /// Claims the boot MAC of a node.
-pub(super) fn claim_mac(_: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
+pub(super) fn claim_mac(_: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims) {
     if let Some(given) = node.get("boot_mac")
         && let Some(mac) = given.text().and_then(mac)
     {
@@ -28,7 +28,7 @@ pub(super) fn mac_conflict(taken: &ClaimConflict<'_>) -> String {
 
 /// Claims the host name of a node without its domain: agents are identified by it. A node with a host name of its own also claims
 /// its name: commands accept both.
-pub(super) fn claim_host_name(_: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims<'_>) {
+pub(super) fn claim_host_name(_: &SiteView<'_>, node: &DocumentView<'_>, claims: &mut Claims) {
     let given = node.get("host_name");
     let host_name = host_name(node);
     if given.is_some() && host_name != node.name {

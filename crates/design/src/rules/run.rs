@@ -1,7 +1,6 @@
 //! Runs the rules: rules of the site once, rules of nodes in parallel. Their output is findings with spans, and claims on
 //! values that must be unique.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::FastMap;
@@ -9,28 +8,21 @@ use crate::file_text::Span;
 use crate::finding::{Finding, FindingCollector};
 use crate::yaml::{Value, YamlNode};
 
+use super::claims::{ClaimTable, HashedClaim};
 use super::view::{DocumentView, InterfaceView, SiteView, interfaces, node_addresses};
 use super::{RULES, RuleCheck};
 
 /// Findings that are kept. Bounds the memory for a design with mistakes in many nodes.
 const MAX_FINDINGS: usize = 20_000;
 
-/// Findings of the rules for nodes, kept so that one node can be checked again.
+/// Results of the rules for nodes, kept so that one node can be checked again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeResults {
     /// Findings by subject; subjects without findings are absent.
     findings: FastMap<usize, Arc<[RuleFinding]>>,
-    /// Nodes that make a claim, by rule and claim.
-    claims: FastMap<(usize, Claim), Vec<Claimant>>,
-    /// Claims by subject, for their removal.
-    claimed: FastMap<usize, Arc<[(usize, Claim)]>>,
-}
-
-#[derive(Clone, Debug)]
-struct Claimant {
-    subject: usize,
-    name: Arc<str>,
-    span: Span,
+    claims: ClaimTable,
+    /// Findings about the claims of several nodes.
+    conflicts: Arc<[RuleFinding]>,
 }
 
 /// Runs the rules that do not read nodes. They need not run again after a change of nodes alone.
@@ -54,88 +46,46 @@ fn run_once(
     out.findings
 }
 
-/// Checks nodes, given by subject, and replaces their results.
+/// Checks nodes, given by subject, that have no results yet.
 pub(crate) fn check_nodes(site: &SiteView<'_>, hosts: &[usize], results: &mut NodeResults) {
-    for part in crate::compile::in_parallel(hosts, |hosts| check_part(site, hosts)) {
-        for NodeResult { subject, name, findings, claims } in part {
-            results.remove(subject);
-            if !findings.is_empty() {
-                results.findings.insert(subject, findings.into());
-            }
-            let mut claimed = Vec::with_capacity(claims.len());
-            for (rule, claim, span) in claims {
-                let claimant = Claimant { subject, name: name.clone(), span };
-                results.claims.entry((rule, claim.clone())).or_default().push(claimant);
-                claimed.push((rule, claim));
-            }
-            if !claimed.is_empty() {
-                results.claimed.insert(subject, claimed.into());
-            }
-        }
+    for (findings, claims) in crate::compile::in_parallel(hosts, |hosts| check_part(site, hosts, &results.claims)) {
+        results.findings.extend(findings);
+        results.claims.extend(claims);
     }
+    results.conflicts = results.claims.conflicts(site).into();
 }
 
 impl NodeResults {
-    /// Removes the results of a node.
-    pub(crate) fn remove(&mut self, subject: usize) {
-        self.findings.remove(&subject);
-        for key in self.claimed.remove(&subject).iter().flat_map(|claimed| claimed.iter()) {
-            if let Some(claimants) = self.claims.get_mut(key) {
-                claimants.retain(|claimant| claimant.subject != subject);
-                if claimants.is_empty() {
-                    self.claims.remove(key);
-                }
-            }
+    /// Removes the results of nodes; the next [`check_nodes`] completes that.
+    pub(crate) fn remove(&mut self, subjects: &[usize]) {
+        for subject in subjects {
+            self.findings.remove(subject);
         }
+        self.claims.remove(&subjects.iter().copied().collect());
     }
 
     /// All findings, in no particular order.
-    pub(crate) fn findings(&self) -> impl Iterator<Item = RuleFinding> {
-        let single = self.findings.values().flat_map(|findings| findings.iter().cloned());
-        let shared = self.claims.iter().filter(|(_, claimants)| claimants.len() > 1);
-        single.chain(shared.flat_map(|((rule, claim), claimants)| conflicts(*rule, claim, claimants)))
+    pub(crate) fn findings(&self) -> impl Iterator<Item = &RuleFinding> {
+        self.findings.values().flat_map(|findings| findings.iter()).chain(&*self.conflicts)
     }
 }
 
-/// Findings for a claim of several nodes: one for each node but the first, with a note about the first.
-fn conflicts(rule: usize, claim: &Claim, claimants: &[Claimant]) -> Vec<RuleFinding> {
-    let mut claimants: Vec<&Claimant> = claimants.iter().collect();
-    // By name: file numbers depend on which file was changed last.
-    claimants.sort_by_key(|claimant| (&claimant.name, claimant.span.start, claimant.span.end));
-    let (Some((first, others)), Some(rule)) = (claimants.split_first(), RULES.get(rule)) else { return Vec::new() };
-    let RuleCheck::Unique { conflict, .. } = &rule.check else { return Vec::new() };
-    let raw = |other: &&Claimant| {
-        let message = conflict(&ClaimConflict { claim, first: &first.name, second: &other.name });
-        RuleFinding {
-            span: other.span,
-            finding: rule.code.finding(message),
-            notes: vec![("the first one is here".to_owned(), first.span)],
-            node: Some(other.name.clone()),
-        }
-    };
-    others.iter().map(raw).collect()
-}
+/// Findings of nodes, by subject.
+type NodeFindings = Vec<(usize, Arc<[RuleFinding]>)>;
 
-/// Findings and claims of one node.
-struct NodeResult {
-    subject: usize,
-    name: Arc<str>,
-    findings: Vec<RuleFinding>,
-    claims: Vec<(usize, Claim, Span)>,
-}
-
-fn check_part(site: &SiteView<'_>, hosts: &[usize]) -> Vec<NodeResult> {
+fn check_part(site: &SiteView<'_>, hosts: &[usize], table: &ClaimTable) -> (NodeFindings, Vec<HashedClaim>) {
     let mut parts = PartCache::default();
-    let mut claimed = Vec::new();
-    let mut all = Vec::with_capacity(hosts.len());
+    let (mut findings, mut claims) = (Vec::new(), Vec::new());
     for &subject in hosts {
         let Some(host) = site.view(subject) else { continue };
-        let name: Arc<str> = site.subjects[subject].name.clone();
-        let mut out = RuleOutput { node: Some(name.clone()), ..RuleOutput::default() };
-        let mut claims = Vec::new();
+        let mut out = RuleOutput::for_node(site.subjects[subject].name.clone());
         for (number, rule) in RULES.iter().enumerate() {
             match &rule.check {
-                RuleCheck::Site(_) | RuleCheck::Fleet(_) | RuleCheck::Interfaces(_) | RuleCheck::Address(_) => {}
+                RuleCheck::Site(_)
+                | RuleCheck::Fleet(_)
+                | RuleCheck::Interfaces(_)
+                | RuleCheck::Address(_)
+                | RuleCheck::Unique { .. } => {}
                 RuleCheck::Node(check) => check(site, &host, &mut out),
                 RuleCheck::Part(key, check) => {
                     if let Some(part) = host.get(key) {
@@ -146,19 +96,18 @@ fn check_part(site: &SiteView<'_>, hosts: &[usize]) -> Vec<NodeResult> {
                     let values: Vec<Option<&YamlNode>> = keys.iter().map(|key| host.get(key)).collect();
                     parts.check(number, &values, |out| check(site, &host, out), &mut out);
                 }
-                RuleCheck::Unique { claim, .. } => {
-                    claim(site, &host, &mut Claims { claimed: &mut claimed });
-                    claims.extend(claimed.drain(..).map(|(claim, span)| (number, claim, span)));
-                }
             }
         }
         if let Some(part) = host.get("interfaces") {
             parts.check(INTERFACE_RULES, &[Some(part)], |out| check_interfaces(site, part, out), &mut out);
         }
         check_addresses(site, &host, &mut out);
-        all.push(NodeResult { subject, name, findings: out.findings, claims });
+        table.read(site, &host, subject, &mut claims);
+        if !out.findings.is_empty() {
+            findings.push((subject, out.findings.into()));
+        }
     }
-    all
+    (findings, claims)
 }
 
 /// Number of the group of all [`RuleCheck::Interfaces`] rules in the cache.
@@ -183,16 +132,14 @@ fn check_addresses(site: &SiteView<'_>, host: &DocumentView<'_>, out: &mut RuleO
     }
 }
 
-/// Findings of parts that were checked already. A part is identified by its address in memory: nodes share the value
-/// that they inherit from a profile. The site outlives the cache, so no address is reused.
+/// Findings of parts that were checked already. Nodes share the value that they inherit from a profile.
 #[derive(Default)]
 struct PartCache {
-    checked: FastMap<(usize, PartAddresses), Vec<RuleFinding>>,
+    checked: FastMap<(usize, [PartId; MAX_PARTS]), Vec<RuleFinding>>,
 }
 
-/// Addresses of the parts that a rule reads; null for an absent part.
-type PartAddresses = [*const (); MAX_PARTS];
-const MAX_PARTS: usize = 4;
+/// Most parts that a rule reads.
+const MAX_PARTS: usize = 3;
 
 impl PartCache {
     fn check(
@@ -202,12 +149,12 @@ impl PartCache {
         check: impl FnOnce(&mut RuleOutput),
         out: &mut RuleOutput,
     ) {
-        let mut addresses: PartAddresses = [std::ptr::null(); MAX_PARTS];
+        let mut ids = [PartId::Absent; MAX_PARTS];
         debug_assert!(parts.len() <= MAX_PARTS, "a rule reads more parts than the cache distinguishes");
-        for (address, part) in addresses.iter_mut().zip(parts) {
-            *address = part.map_or(std::ptr::null(), address_of);
+        for (id, part) in ids.iter_mut().zip(parts) {
+            *id = part.map_or(PartId::Absent, PartId::new);
         }
-        let findings = self.checked.entry((rule, addresses)).or_insert_with(|| {
+        let findings = self.checked.entry((rule, ids)).or_insert_with(|| {
             let mut out = RuleOutput::default();
             check(&mut out);
             out.findings
@@ -218,11 +165,22 @@ impl PartCache {
     }
 }
 
-fn address_of(part: &YamlNode) -> *const () {
-    match &part.value {
-        Value::Map(map) => Arc::as_ptr(map).cast::<()>(),
-        Value::Seq(items) => Arc::as_ptr(items).cast::<()>(),
-        Value::Scalar(scalar) => scalar.text().as_ptr().cast::<()>(),
+/// Identity of a part by its address in memory. The site outlives the cache, so no address is reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum PartId {
+    Absent,
+    Collection(*const ()),
+    /// Equal scalars of one file may share their text: only the span tells them apart.
+    Scalar(*const (), Span),
+}
+
+impl PartId {
+    fn new(part: &YamlNode) -> Self {
+        match &part.value {
+            Value::Map(map) => PartId::Collection(map.entries().as_ptr().cast()),
+            Value::Seq(items) => PartId::Collection(items.as_ptr().cast()),
+            Value::Scalar(scalar) => PartId::Scalar(scalar.text().as_ptr().cast(), part.span),
+        }
     }
 }
 
@@ -286,37 +244,4 @@ impl RuleFinding {
             None => report.add(self.span, finding),
         }
     }
-}
-
-/// A value of a node that no other node may have.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Claim {
-    /// Unique within one routing domain, or within a network that has none.
-    Address {
-        scope: u64,
-        address: IpAddr,
-    },
-    Mac([u8; 6]),
-    Name(Arc<str>),
-}
-
-/// Collects the claims of a node for one rule.
-#[derive(Debug)]
-pub(crate) struct Claims<'c> {
-    pub(super) claimed: &'c mut Vec<(Claim, Span)>,
-}
-
-impl Claims<'_> {
-    pub(crate) fn add(&mut self, claim: Claim, at: Span) {
-        self.claimed.push((claim, at));
-    }
-}
-
-/// A claim that two nodes make.
-#[derive(Debug)]
-pub(crate) struct ClaimConflict<'t> {
-    pub claim: &'t Claim,
-    /// The two nodes; they may be the same.
-    pub first: &'t str,
-    pub second: &'t str,
 }

@@ -3,7 +3,7 @@
 use muster_design::file_text::FileText;
 use muster_design::finding::{Finding, Findings};
 use muster_design::source::DesignSource;
-use muster_design::{CompileOptions, Design};
+use muster_design::{CompileOptions, Design, SourceFileChange};
 
 fn findings(text: &str) -> Findings {
     let files = vec![FileText::new("site.yaml", text)];
@@ -257,4 +257,46 @@ fn duplicate_host_name_is_reported() {
 {kind: Node, name: web3, spec: {role: web, host_name: web3}}
 ";
     assert_eq!(found(text), ["M1221 3"]);
+}
+
+#[test]
+fn equal_racks_of_two_nodes_keep_their_lines() {
+    let text = "\
+{kind: Network, name: a, spec: {cidr: 10.0.0.0/24}}
+---
+{kind: Rack, name: r1, spec: {local_networks: [a]}}
+---
+{kind: Rack, name: r2}
+---
+{kind: HostProfile, name: web, spec: {interfaces: {eth0: {devices: [nic1], networks: [a]}}}}
+---
+{kind: Node, name: web2, extends: [web], spec: {role: web, rack: r2}}
+---
+{kind: Node, name: web1, extends: [web], spec: {role: web, rack: r2}}
+";
+    let findings = findings(text);
+    let finding = findings.iter().find(|finding| finding.code.as_str() == "M1227").unwrap();
+    let note = finding.notes.first().and_then(|note| note.location.span).unwrap();
+    assert_eq!(note.start.line, 11, "the rack of web1, the first node by name");
+}
+
+#[test]
+fn conflicts_follow_removed_and_returning_nodes() {
+    let node = |name: &str| format!("{{kind: Node, name: {name}, spec: {{role: web, boot_mac: '52:54:00:00:00:01'}}}}");
+    let files = ["web1", "web2", "web3"].map(|name| FileText::new(format!("{name}.yaml"), node(name))).into();
+    let checked = Design::compile(vec![DesignSource { name: "site".into(), files }], &CompileOptions::default());
+    let mut design = checked.design;
+    let mut change = |change: SourceFileChange| {
+        let checked = design.with("site", vec![change]);
+        design = checked.design;
+        let file = |finding: &Finding| finding.location.as_ref().unwrap().file.clone();
+        checked.findings.iter().map(file).collect::<Vec<_>>()
+    };
+    let put = |name: &str| SourceFileChange::Put(FileText::new(format!("{name}.yaml"), node(name)));
+    let remove = |name: &str| SourceFileChange::Remove { file: format!("{name}.yaml") };
+    assert_eq!(change(remove("web1")), ["web3.yaml"]);
+    assert_eq!(change(remove("web3")), NOTHING);
+    assert_eq!(change(put("web1")), ["web2.yaml"]);
+    assert_eq!(change(put("web3")), ["web2.yaml", "web3.yaml"]);
+    assert_eq!(change(remove("web2")), ["web3.yaml"]);
 }
