@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use muster_core::finding::TextRange;
 
@@ -12,15 +12,21 @@ use crate::finding::{Code, Finding, Findings, Location, excerpt, holds_secret, o
 
 pub use muster_core::finding::Position;
 
-/// Text of a file, indexed by line.
-#[derive(Debug)]
+/// Text of a file, indexed by line. Clones share the text: a design that is compiled for several environments has it once.
+#[derive(Clone, Debug)]
 pub struct FileText {
     id: FileId,
+    content: Arc<FileContent>,
+}
+
+#[derive(Debug)]
+struct FileContent {
     name: String,
     text: String,
-    /// Byte offset of the first character of each line. A line ends with `\n`, `\r\n` or `\r` as in YAML, so that the line
-    /// numbers of the parser match.
-    line_starts: Vec<usize>,
+    /// Number of lines. A line ends with `\n`, `\r\n` or `\r` as in YAML, so that the line numbers of the parser match.
+    lines: usize,
+    /// Byte offset of the first character of each line, computed on first use: files without findings need none.
+    line_starts: OnceLock<Vec<usize>>,
 }
 
 impl FileText {
@@ -30,8 +36,9 @@ impl FileText {
         if text.starts_with('\u{feff}') {
             text.drain(..'\u{feff}'.len_utf8());
         }
-        let line_starts = line_starts(text.as_bytes());
-        FileText { id: FileId::default(), name: name.into(), text, line_starts }
+        let lines = count_lines(text.as_bytes());
+        let content = FileContent { name: name.into(), text, lines, line_starts: OnceLock::new() };
+        FileText { id: FileId::default(), content: Arc::new(content) }
     }
 
     /// Creates a text from bytes, which must be UTF-8.
@@ -75,23 +82,27 @@ impl FileText {
     }
 
     pub fn name(&self) -> &str {
-        &self.name
+        &self.content.name
     }
 
     pub fn text(&self) -> &str {
-        &self.text
+        &self.content.text
+    }
+
+    fn line_starts(&self) -> &[usize] {
+        self.content.line_starts.get_or_init(|| line_starts(self.text().as_bytes()))
     }
 
     /// Number of lines; an empty text has one.
     pub fn lines(&self) -> usize {
-        self.line_starts.len()
+        self.content.lines
     }
 
     /// A line by its number from 1, without its line ending.
     pub fn line(&self, number: u32) -> Option<&str> {
-        let start = *self.line_starts.get((number as usize).checked_sub(1)?)?;
-        let end = self.line_starts.get(number as usize).copied().unwrap_or(self.text.len());
-        Some(self.text.get(start..end)?.trim_end_matches(['\n', '\r']))
+        let start = *self.line_starts().get((number as usize).checked_sub(1)?)?;
+        let end = self.line_starts().get(number as usize).copied().unwrap_or(self.text().len());
+        Some(self.text().get(start..end)?.trim_end_matches(['\n', '\r']))
     }
 
     /// Position behind the last character.
@@ -107,31 +118,40 @@ impl FileText {
 
     /// Text of a range of lines.
     pub(crate) fn text_of(&self, lines: &Range<u32>) -> &str {
-        self.text.get(self.offset(lines.start)..self.offset(lines.end)).unwrap_or_default()
+        self.text().get(self.offset(lines.start)..self.offset(lines.end)).unwrap_or_default()
     }
 
     /// Byte offset of a line; the end of the text behind the last line.
     pub(crate) fn offset(&self, line: u32) -> usize {
-        let start = (line as usize).checked_sub(1).and_then(|line| self.line_starts.get(line));
-        start.copied().unwrap_or(self.text.len())
+        let start = (line as usize).checked_sub(1).and_then(|line| self.line_starts().get(line));
+        start.copied().unwrap_or(self.text().len())
     }
 
     /// Line of a byte offset; none behind the end.
     pub(crate) fn line_at(&self, offset: usize) -> Option<u32> {
-        let line = self.line_starts.partition_point(|start| *start <= offset);
-        (offset < self.text.len()).then(|| u32::try_from(line).ok())?
+        let line = self.line_starts().partition_point(|start| *start <= offset);
+        (offset < self.text().len()).then(|| u32::try_from(line).ok())?
     }
 
     /// Location of a span in this file, with an excerpt.
     pub(crate) fn location(&self, span: Span) -> Location {
         let line = self.line(span.start.line).unwrap_or_default();
         let excerpt = (!holds_secret(line)).then(|| excerpt(line, span));
-        Location { file: self.name.clone(), span: Some(span.range()), excerpt, file_number: span.file.0 }
+        Location { file: self.name().to_owned(), span: Some(span.range()), excerpt, file_number: span.file.0 }
     }
 
     /// Location of the whole file.
     pub(crate) fn whole(&self) -> Location {
-        Location::file(self.name.clone())
+        Location::file(self.name().to_owned())
+    }
+}
+
+/// Number of entries of [`line_starts`], without branches for a text that has no `\r`.
+fn count_lines(text: &[u8]) -> usize {
+    let count = |wanted: u8| text.iter().filter(|byte| **byte == wanted).count();
+    match count(b'\r') {
+        0 => 1 + count(b'\n'),
+        _ => line_starts(text).len(),
     }
 }
 
@@ -177,14 +197,14 @@ fn not_utf8(name: String, bytes: &[u8], valid_up_to: usize) -> Finding {
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// A removed file leaves a gap: numbers do not change.
-    texts: Vec<Option<Arc<FileText>>>,
+    texts: Vec<Option<FileText>>,
 }
 
 impl Files {
     /// Adds a file under the next number.
-    pub fn add(&mut self, text: FileText) -> Arc<FileText> {
+    pub fn add(&mut self, text: FileText) -> FileText {
         let id = FileId(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
-        let text = Arc::new(text.numbered(id));
+        let text = text.numbered(id);
         self.texts.push(Some(text.clone()));
         text
     }
@@ -196,11 +216,11 @@ impl Files {
         }
     }
 
-    pub fn get(&self, id: FileId) -> Option<&Arc<FileText>> {
+    pub fn get(&self, id: FileId) -> Option<&FileText> {
         self.texts.get(id.0 as usize)?.as_ref()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<FileText>> {
+    pub fn iter(&self) -> impl Iterator<Item = &FileText> {
         self.texts.iter().flatten()
     }
 
@@ -245,5 +265,20 @@ impl Span {
     /// The range without the file.
     pub fn range(self) -> TextRange {
         TextRange { start: self.start, end: self.end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn line_count_equals_the_line_index(text in "[a\r\n]{0,12}") {
+            let file = FileText::new("a.yaml", text);
+            prop_assert_eq!(file.lines(), file.line_starts().len());
+        }
     }
 }

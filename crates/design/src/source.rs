@@ -30,8 +30,8 @@ pub fn stray_documents(root: &Path) -> Vec<PathBuf> {
     strays.filter(|path| !listed(path)).collect()
 }
 
-/// The files of one source.
-#[derive(Debug)]
+/// The files of one source. Clones share the texts.
+#[derive(Clone, Debug)]
 pub struct DesignSource {
     /// Name of the source, unique within a design.
     pub name: String,

@@ -27,7 +27,7 @@ pub(super) struct LoadedFile {
 /// A file and the number of its source.
 #[derive(Clone, Debug)]
 pub(super) struct DesignFile {
-    pub text: Arc<FileText>,
+    pub text: FileText,
     pub source: usize,
 }
 
@@ -91,7 +91,7 @@ fn load_pieces(pieces: &[FilePiece<'_>]) -> Vec<LoadedFile> {
 }
 
 fn load_piece(piece: &FilePiece<'_>, budget: &TreeBudget) -> LoadedFile {
-    let text = &*piece.file.text;
+    let text = &piece.file.text;
     let mut report = FindingCollector::new(text);
     let trees = yaml::parse_lines(text, piece.lines.clone(), &mut report, &piece.limits, budget);
     let (mut documents, mut environments, mut references) = (Vec::new(), Vec::new(), Vec::new());

@@ -71,10 +71,8 @@ fn recompile(
 ) -> CheckedDesign {
     let mut bundles: Vec<crate::source::DesignSource> =
         sources.into_iter().map(|name| crate::source::DesignSource { name, files: Vec::new() }).collect();
-    for ((source, name), slot) in slots {
-        if let Some(text) = files.get(slot.file) {
-            bundles[source].files.push(FileText::new(name, text.text()));
-        }
+    for ((source, _), slot) in slots {
+        bundles[source].files.extend(files.get(slot.file).cloned());
     }
     Design::compile(bundles, &options)
 }

@@ -11,7 +11,6 @@ pub(super) mod why;
 use std::collections::BTreeMap;
 
 use muster_core::names::{EnvName, Role};
-use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Finding, Findings};
 use muster_design::source::{DesignSource, SourceDir, stray_documents};
 use muster_design::{CheckedDesign, CompileOptions, Design};
@@ -62,12 +61,7 @@ pub(crate) fn warn_of_stray_documents(dirs: &[NamedDir], notes: &mut Notes) {
 impl LoadedDesign {
     /// Compiles the design for an environment; for none, for the only one.
     pub(crate) fn compile(&self, env: Option<&EnvName>, cardinality: BTreeMap<Role, u32>) -> CheckedDesign {
-        let copy = |bundle: &DesignSource| DesignSource {
-            name: bundle.name.clone(),
-            files: bundle.files.iter().map(|file| FileText::new(file.name(), file.text())).collect(),
-        };
-        let bundles = self.bundles.iter().map(copy).collect();
-        Design::compile(bundles, &CompileOptions { env: env.cloned(), cardinality })
+        Design::compile(self.bundles.clone(), &CompileOptions { env: env.cloned(), cardinality })
     }
 
     /// Compiles the design for the given environment, or for each one. A design without environments is compiled once.
