@@ -123,7 +123,7 @@ pub fn is_same(a: &YamlNode, b: &YamlNode) -> bool {
             Arc::ptr_eq(a, b) || (a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| is_same(a, b)))
         }
         (Value::Map(a), Value::Map(b)) => {
-            Arc::ptr_eq(a, b)
+            std::ptr::eq(a.entries(), b.entries())
                 || (a.entries().len() == b.entries().len()
                     && a.entries().iter().enumerate().all(|(at, entry)| {
                         // Usually the keys are in the same order.

@@ -1,6 +1,6 @@
 //! Last step of compilation: composes the loaded documents, runs all rules, and builds the `Design`.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::names::EnvName;
@@ -12,6 +12,7 @@ use super::design::{CheckedDesign, CompileOptions, DesignData, FileSlot};
 use super::in_parallel;
 use super::load::{DesignFile, LoadedFile};
 use super::nodes::{check_cloud, check_named, environment_nodes, is_elsewhere, plan_nodes, select};
+use crate::FastSet;
 use crate::documents::{self, Document};
 use crate::environment::Environment;
 use crate::file_text::Files;
@@ -90,7 +91,7 @@ pub(super) fn assemble(
 type Slots = BTreeMap<(usize, String), FileSlot>;
 
 /// Numbers the documents of all files.
-fn collect(loads: &Loads) -> (Vec<Option<Document>>, Slots) {
+fn collect(loads: &Loads) -> (Vec<Option<Arc<Document>>>, Slots) {
     let (mut documents, mut slots) = (Vec::new(), BTreeMap::new());
     for (file, loaded) in loads {
         let numbers = (documents.len()..).take(loaded.documents.len()).collect();
@@ -106,12 +107,12 @@ fn select_environment(
     loads: &Loads,
     environments: &BTreeSet<EnvName>,
     options: &CompileOptions,
-    documents: &mut Vec<Option<Document>>,
+    documents: &mut Vec<Option<Arc<Document>>>,
     report: &mut FindingCollector<'_>,
 ) -> Option<Arc<Environment>> {
     let selected = select(loads, environments, options, report);
     if let Some((environment, source)) = &selected {
-        documents.extend(documents::generate(environment, *source).map(Some));
+        documents.extend(documents::generate(environment, *source).map(|document| Some(Arc::new(document))));
     }
     let environment = selected.map(|(environment, _)| Arc::new(environment));
     let env = environment.as_ref().map(|environment| &environment.name).or(options.env.as_ref());
@@ -136,7 +137,7 @@ fn has_broken_environment_file(loads: &Loads) -> bool {
 /// Checks the subjects that have several documents, or an overlay.
 fn check_composition(
     subjects: &[Subject],
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
     sources: &[String],
     report: &mut FindingCollector<'_>,
 ) {
@@ -151,7 +152,7 @@ fn check_composition(
 fn effective_values(
     subjects: &mut [Subject],
     index: &SubjectIndex,
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
     report: &mut FindingCollector<'_>,
 ) -> Vec<Option<YamlNode>> {
     trace(subjects, index, documents, report);
@@ -160,11 +161,11 @@ fn effective_values(
 
 fn flatten_all(
     subjects: &[Subject],
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
     report: &mut FindingCollector<'_>,
 ) -> Vec<Option<YamlNode>> {
     let mut bases = Bases::default();
-    let lineages: HashSet<&[usize]> = subjects.iter().map(|subject| &*subject.lineage).collect();
+    let lineages: FastSet<&[usize]> = subjects.iter().map(|subject| &*subject.lineage).collect();
     for lineage in lineages {
         bases.get(lineage, subjects, documents);
     }

@@ -15,14 +15,14 @@ use crate::types::{DocumentReference, Type};
 use crate::yaml::YamlNode;
 
 /// Groups documents by kind and name, each from the lowest layer.
-pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, SubjectIndex) {
+pub(super) fn subjects(documents: &[Option<Arc<Document>>]) -> (Vec<Subject>, SubjectIndex) {
     let (mut subjects, mut index) = (Vec::<Subject>::new(), SubjectIndex::default());
     for (at, document) in documents.iter().enumerate() {
         let Some(document) = document else { continue };
         let subject = index.find(&document.kind, &document.name).unwrap_or_else(|| {
             index.insert(&document.kind, document.name.clone(), subjects.len());
             let (kind, name) = (document.kind.clone(), document.name.clone());
-            subjects.push(Subject { kind, name, stack: Vec::new(), lineage: Arc::default() });
+            subjects.push(Subject { kind, name, stack: Vec::with_capacity(1), lineage: Arc::default() });
             subjects.len() - 1
         });
         subjects[subject].stack.push(at);
@@ -34,7 +34,7 @@ pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, Subject
 }
 
 /// Sorts the documents of a subject: defaults, then generated documents, then by source.
-pub(super) fn sort_stack(subject: &mut Subject, documents: &[Option<Document>]) {
+pub(super) fn sort_stack(subject: &mut Subject, documents: &[Option<Arc<Document>>]) {
     let layer = |at: &usize| documents[*at].as_ref().map(|document| (document.origin.level(), document.source));
     subject.stack.sort_by_key(layer);
 }
@@ -42,11 +42,11 @@ pub(super) fn sort_stack(subject: &mut Subject, documents: &[Option<Document>]) 
 /// Reports documents of one name that conflict or overlay each other.
 pub(super) fn check_stack(
     subject: &Subject,
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
     sources: &[String],
     report: &mut FindingCollector<'_>,
 ) {
-    let layers: Vec<&Document> = subject.stack.iter().filter_map(|at| documents[*at].as_ref()).collect();
+    let layers: Vec<&Document> = subject.stack.iter().filter_map(|at| documents[*at].as_deref()).collect();
     let title = || title(&subject.kind, &subject.name);
     if let [first, ..] = layers.as_slice()
         && let Some(span) = first.overlay
@@ -81,7 +81,11 @@ pub(super) fn check_stack(
 }
 
 /// Reports unknown kinds. Kinds that are not built in have a `/` in their name, or a schema.
-pub(super) fn check_kinds(documents: &[Option<Document>], index: &SubjectIndex, report: &mut FindingCollector<'_>) {
+pub(super) fn check_kinds(
+    documents: &[Option<Arc<Document>>],
+    index: &SubjectIndex,
+    report: &mut FindingCollector<'_>,
+) {
     let schemas = AnyKind::Known(Kind::Schema);
     let mut known: HashMap<Arc<str>, bool> = HashMap::new();
     for document in documents.iter().flatten() {
@@ -136,7 +140,7 @@ impl Bases {
         &mut self,
         lineage: &[usize],
         subjects: &[Subject],
-        documents: &[Option<Document>],
+        documents: &[Option<Arc<Document>>],
     ) -> Option<YamlNode> {
         if let Some(known) = self.known.get(lineage) {
             return known.clone();
@@ -145,7 +149,7 @@ impl Bases {
         let known = (0..lineage.len()).rev().find_map(|upto| Some((upto, self.known.get(&lineage[..upto])?.clone())));
         let (mut upto, mut value) = known.unwrap_or((0, None));
         while let Some(&subject) = lineage.get(upto) {
-            value = merge_own_layers(value, &subjects[subject], documents, &mut NoRecorder);
+            value = merge_own_layers(value.as_ref(), &subjects[subject], documents, &mut NoRecorder);
             upto += 1;
             self.known.insert(lineage[..upto].into(), value.clone());
         }
@@ -153,33 +157,39 @@ impl Bases {
     }
 
     /// Merged value of a lineage that is in the cache.
-    pub(super) fn cached(&self, lineage: &[usize]) -> Option<YamlNode> {
-        self.known.get(lineage).cloned().flatten()
+    pub(super) fn cached(&self, lineage: &[usize]) -> Option<&YamlNode> {
+        self.known.get(lineage)?.as_ref()
     }
 }
 
 /// Merges a subject's own documents over its inherited value.
 pub(crate) fn merge_own_layers<R: MergeRecorder>(
-    base: Option<YamlNode>,
+    base: Option<&YamlNode>,
     subject: &Subject,
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
     record: &mut R,
 ) -> Option<YamlNode> {
     let ty = subject.kind.body();
-    let layers = subject.stack.iter().filter_map(|at| documents[*at].as_ref());
-    layers.fold(base, |value, document| merge(value.as_ref(), &document.body, &ty, record))
+    let mut layers = subject.stack.iter().filter_map(|at| documents[*at].as_ref());
+    let Some(lowest) = layers.next() else { return base.cloned() };
+    let value = merge(base, &lowest.body, &ty, record);
+    layers.fold(value, |value, document| merge(value.as_ref(), &document.body, &ty, record))
 }
 
 /// Document of a configuration item that inherits nothing. It is used verbatim: `null` and `!` may have a meaning there.
-pub(super) fn verbatim<'d>(subject: &Subject, documents: &'d [Option<Document>]) -> Option<&'d Document> {
+pub(super) fn verbatim<'d>(subject: &Subject, documents: &'d [Option<Arc<Document>>]) -> Option<&'d Document> {
     match (subject.stack.as_slice(), &*subject.lineage, subject.kind.body()) {
-        ([only], [], Type::Any) => documents[*only].as_ref(),
+        ([only], [], Type::Any) => documents[*only].as_deref(),
         _ => None,
     }
 }
 
 /// Effective value of a subject. A document without content has an empty mapping.
-pub(super) fn flatten(value: Option<YamlNode>, subject: &Subject, documents: &[Option<Document>]) -> Option<YamlNode> {
+pub(super) fn flatten(
+    value: Option<YamlNode>,
+    subject: &Subject,
+    documents: &[Option<Arc<Document>>],
+) -> Option<YamlNode> {
     if let Some(document) = verbatim(subject, documents) {
         return Some(document.body.clone());
     }

@@ -52,7 +52,7 @@ pub(super) struct DesignData {
     /// Files by source and name.
     pub slots: BTreeMap<(usize, String), FileSlot>,
     /// Documents keep their number; a removed one leaves a gap.
-    pub documents: Vec<Option<Document>>,
+    pub documents: Vec<Option<Arc<Document>>>,
     pub subjects: Vec<Subject>,
     pub index: SubjectIndex,
     /// Effective value of each subject.

@@ -17,7 +17,7 @@ use crate::yaml::{self, Limits, TreeBudget};
 /// Content of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoadedFile {
-    pub documents: Vec<Document>,
+    pub documents: Vec<Arc<Document>>,
     pub environments: Vec<Environment>,
     /// Documents that values refer to.
     pub references: Vec<DocumentReference>,
@@ -113,5 +113,6 @@ fn load_piece(piece: &FilePiece<'_>, budget: &TreeBudget) -> LoadedFile {
             (ty, _) => types::check(&document.body, &ty, dialect, &mut references, &mut report),
         }
     }
+    let documents = documents.into_iter().map(Arc::new).collect();
     LoadedFile { documents, environments, references, findings: report.finish() }
 }

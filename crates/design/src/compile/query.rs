@@ -1,5 +1,7 @@
 //! Queries of a compiled design: written documents, layers, and the provenance of values.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::compile::compose::verbatim;
@@ -46,7 +48,7 @@ impl Design {
 
     /// Source of each node that an environment file generates, with or without a document of its own.
     pub fn generated_nodes(&self) -> impl Iterator<Item = &str> {
-        let generated = |document: &&Document| {
+        let generated = |document: &&Arc<Document>| {
             document.origin == DocumentOrigin::Environment && document.kind == AnyKind::Known(Kind::Node)
         };
         let documents = self.inner.documents.iter().flatten().filter(generated);

@@ -114,7 +114,7 @@ impl FileSwap {
     }
 
     fn is_about_nodes(&self) -> bool {
-        let is_node = |document: &Document| document.kind == AnyKind::Known(Kind::Node);
+        let is_node = |document: &Arc<Document>| document.kind == AnyKind::Known(Kind::Node);
         // A broken environment file has no content, and still affects the design.
         let is_environment = documents::is_environment_file(&self.file.1);
         !is_environment
@@ -131,14 +131,14 @@ impl DesignData {
             for at in swap.before.iter().flat_map(|slot| &slot.documents) {
                 if let Some(document) = self.documents[*at].take() {
                     spans.push(document.span);
-                    names.insert(document.name);
+                    names.insert(document.name.clone());
                 }
             }
             let Some((_, loaded)) = &swap.after else { continue };
             let first = self.documents.len();
             let env = self.environment.as_ref().map(|environment| environment.name.clone());
             let env = env.or_else(|| self.options.env.clone());
-            let is_here = |document: &&Document| !is_elsewhere(document, env.as_ref());
+            let is_here = |document: &&Arc<Document>| !is_elsewhere(document, env.as_ref());
             self.documents.extend(loaded.documents.iter().map(|document| Some(document).filter(is_here).cloned()));
             if let Some(slot) = self.slots.get_mut(&swap.file) {
                 slot.documents = (first..self.documents.len()).collect();
@@ -199,9 +199,9 @@ impl DesignData {
         }
 
         let mut bases = Bases::default();
-        self.node_results.remove(&changed);
         let mut changed: Vec<usize> = names.iter().filter_map(|name| self.index.find(&nodes, name)).collect();
         changed.sort_unstable();
+        self.node_results.remove(&changed);
         for &at in &changed {
             self.plan_findings.remove(&at);
             if self.subjects[at].stack.is_empty() {
@@ -216,7 +216,7 @@ impl DesignData {
             let subject = &self.subjects[at];
             let mut unused = UnusedRemovals::default();
             let base = bases.get(&subject.lineage, &self.subjects, &self.documents);
-            let value = merge_own_layers(base, subject, &self.documents, &mut unused);
+            let value = merge_own_layers(base.as_ref(), subject, &self.documents, &mut unused);
             self.trees[at] = flatten(value, subject, &self.documents);
             report_unused(subject, &mut unused, &mut report);
         }

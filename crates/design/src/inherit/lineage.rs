@@ -63,7 +63,7 @@ impl SubjectIndex {
 }
 
 /// Parents of a subject: those of its topmost document that has `extends`.
-pub(crate) fn parents<'d>(subject: &Subject, documents: &'d [Option<Document>]) -> &'d [Parent] {
+pub(crate) fn parents<'d>(subject: &Subject, documents: &'d [Option<Arc<Document>>]) -> &'d [Parent] {
     let extends = |document: &usize| documents.get(*document)?.as_ref()?.extends.as_deref();
     subject.stack.iter().rev().find_map(extends).unwrap_or_default()
 }
@@ -72,7 +72,7 @@ pub(crate) fn parents<'d>(subject: &Subject, documents: &'d [Option<Document>]) 
 pub(crate) fn trace(
     subjects: &mut [Subject],
     index: &SubjectIndex,
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
     report: &mut FindingCollector<'_>,
 ) {
     let edges: Vec<Vec<GraphEdge>> = subjects.iter().map(|subject| edges(subject, index, documents, report)).collect();
@@ -96,9 +96,17 @@ pub(crate) fn trace(
     }
     // Parents come before their children; the closing edge of a cycle leads to a subject without a lineage yet.
     let mut is_done = vec![false; subjects.len()];
+    // Subjects with the same parents share a lineage: thousands of nodes extend the same few profiles.
+    let mut lineages: FastMap<Box<[usize]>, Arc<[usize]>> = FastMap::default();
+    let mut own = Vec::new();
     for at in found.order {
-        let own = edges[at].iter().filter(|edge| is_done[edge.to]);
-        let lineage = lineage(own.map(|edge| edge.to), subjects);
+        own.clear();
+        own.extend(edges[at].iter().map(|edge| edge.to).filter(|to| is_done[*to]));
+        let lineage = lineages.get(own.as_slice()).cloned().unwrap_or_else(|| {
+            let lineage = lineage(own.iter().copied(), subjects);
+            lineages.insert(own.as_slice().into(), lineage.clone());
+            lineage
+        });
         if is_too_long(&lineage) {
             let message = format!("{} has more than {MAX_LAYERS} layers, itself included", title_of(&subjects[at]));
             let finding = Code::TooManyLayers.finding(message);
@@ -136,7 +144,7 @@ pub(crate) fn ancestors(
     subject: &Subject,
     subjects: &[Subject],
     index: &SubjectIndex,
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
 ) -> Arc<[usize]> {
     let kind = subject.kind.parents();
     let there = parents(subject, documents).iter().filter_map(|parent| index.find(&kind, &parent.name));
@@ -147,7 +155,7 @@ pub(crate) fn ancestors(
 pub(crate) fn edges(
     subject: &Subject,
     index: &SubjectIndex,
-    documents: &[Option<Document>],
+    documents: &[Option<Arc<Document>>],
     report: &mut FindingCollector<'_>,
 ) -> Vec<GraphEdge> {
     let parents = parents(subject, documents);

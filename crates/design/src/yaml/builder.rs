@@ -10,10 +10,11 @@ use saphyr_parser::{Event, ScalarStyle, Tag};
 
 use super::limits::{Limits, TreeBudget};
 use super::scalar::Scalar;
+use super::text_cache::TextCache;
 use super::tree::{Value, YamlEntry, YamlKey, YamlMap, YamlNode};
 use crate::file_text::{FileText, Position, Span};
 use crate::finding::{Code, Finding, FindingCollector, quote};
-use crate::{FastMap, FastSet, yaml};
+use crate::{FastMap, yaml};
 
 /// Parsing of the document stopped; the reason was reported.
 #[derive(Debug)]
@@ -32,8 +33,7 @@ pub(super) struct Builder<'b, 'r> {
     entries: Vec<YamlEntry>,
     /// `None` while the anchored value is still being read.
     anchors: HashMap<usize, Option<Subtree>>,
-    /// Texts of keys, shared: most documents use the same keys.
-    keys: FastSet<Arc<str>>,
+    texts: TextCache,
     tree_bytes: usize,
     alias_bytes: usize,
     /// Memory taken from the budget in bytes. At least the memory of the trees.
@@ -89,7 +89,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             items: Vec::new(),
             entries: Vec::new(),
             anchors: HashMap::new(),
-            keys: FastSet::default(),
+            texts: TextCache::default(),
             tree_bytes: 0,
             alias_bytes: 0,
             taken: 0,
@@ -161,7 +161,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         let span = if text.is_empty() && plain { Span::at(span.file, span.start) } else { span };
         let bytes = size_of::<YamlEntry>() + text.len();
         self.charge(bytes, span)?;
-        // Half of all scalars are keys, and most of these are in `keys` already: they need no allocation.
+        // Half of all scalars are keys.
         if anchor == 0
             && let Some(OpenCollection { content: OpenContent::Map { slot: NextElement::Key, .. }, .. }) =
                 self.open.last()
@@ -171,9 +171,9 @@ impl<'b, 'r> Builder<'b, 'r> {
         }
         // The tag was reported already. It only selects the type here, so that the value is not reported again.
         let scalar = match (tag, plain) {
-            (Some(tag), _) if tag.is_yaml_core_schema() && tag.suffix != "str" => Scalar::plain(text),
-            (None, true) => Scalar::plain(text),
-            (Some(_), _) | (None, false) => Scalar::quoted(text),
+            (Some(tag), _) if tag.is_yaml_core_schema() && tag.suffix != "str" => Scalar::plain(self.texts.share(text)),
+            (None, true) => Scalar::plain(self.texts.share(text)),
+            (Some(_), _) | (None, false) => Scalar::quoted(self.texts.share(text)),
         };
         let node = YamlNode::new(Value::Scalar(scalar), span);
         self.finished(Subtree { node, bytes, height: 1 }, anchor, plain)
@@ -185,7 +185,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         open.grow(bytes, 1, span);
         if let OpenContent::Map { first, has_refused, index, slot } = &mut open.content {
             let entries = self.entries.get(*first..).unwrap_or_default();
-            *slot = match accept_key(text, plain, span, entries, index, &mut self.keys, self.report) {
+            *slot = match accept_key(text, plain, span, entries, index, &mut self.texts, self.report) {
                 KeyResult::Accepted(key) => NextElement::Value(key),
                 KeyResult::Duplicate => NextElement::Skipped,
                 KeyResult::Invalid => {
@@ -216,7 +216,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         let value = match open.content {
             OpenContent::Seq { first } => Value::Seq(self.items.drain(first..).collect()),
             OpenContent::Map { first, has_refused, .. } => {
-                Value::Map(Arc::new(YamlMap { entries: self.entries.drain(first..).collect(), has_refused }))
+                Value::Map(YamlMap { entries: self.entries.drain(first..).collect(), has_refused })
             }
         };
         let node = YamlNode::new(value, open.span);
@@ -360,7 +360,7 @@ fn accept_key(
     span: Span,
     entries: &[YamlEntry],
     index: &mut KeyIndex,
-    keys: &mut FastSet<Arc<str>>,
+    texts: &mut TextCache,
     report: &mut FindingCollector<'_>,
 ) -> KeyResult {
     if plain && text.is_empty() {
@@ -381,12 +381,7 @@ fn accept_key(
         report.add_with_note(span, finding, "the first one is here", first.key.span);
         return KeyResult::Duplicate;
     }
-    let text = keys.get(text).cloned().unwrap_or_else(|| {
-        let new: Arc<str> = text.into();
-        keys.insert(new.clone());
-        new
-    });
-    KeyResult::Accepted(YamlKey { text, span })
+    KeyResult::Accepted(YamlKey { text: texts.share(text), span })
 }
 
 /// Finds an entry by its key while a mapping is being read. Short mappings are scanned. Long ones get a table, because

@@ -19,6 +19,7 @@
 mod builder;
 mod limits;
 mod scalar;
+mod text_cache;
 mod tree;
 
 use std::ops::Range;

@@ -23,18 +23,14 @@ pub enum ScalarKind {
 }
 
 impl Scalar {
-    /// Quoted and block scalars are text.
-    pub(super) fn quoted(text: &str) -> Self {
+    /// A quoted, block or generated scalar: a text.
+    pub(super) fn quoted(text: impl Into<Arc<str>>) -> Self {
         Scalar { text: text.into(), kind: ScalarKind::Text }
     }
 
-    /// A generated text, which is in no file.
-    pub(super) fn made(text: Arc<str>) -> Self {
-        Scalar { text, kind: ScalarKind::Text }
-    }
-
-    pub(super) fn plain(text: &str) -> Self {
-        Scalar { text: text.into(), kind: kind(text) }
+    pub(super) fn plain(text: impl Into<Arc<str>>) -> Self {
+        let text = text.into();
+        Scalar { kind: kind(&text), text }
     }
 
     /// The text as it was written; empty for an empty value.
@@ -148,7 +144,7 @@ mod tests {
             (ScalarKind::Text, &[".", "-", "+", "-.", "--1", "+-1", "1-", "1 2", "٣", "..inf", "-.nan", "v1"]),
         ];
         for (kind, texts) in table {
-            for text in *texts {
+            for &text in *texts {
                 assert_eq!(Scalar::plain(text).kind(), *kind, "{text:?}");
                 assert_eq!(Scalar::quoted(text).kind(), ScalarKind::Text, "{text:?} in quotes");
             }

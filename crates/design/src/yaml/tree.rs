@@ -23,13 +23,13 @@ pub struct YamlNode {
 pub enum Value {
     Scalar(Scalar),
     Seq(Arc<[YamlNode]>),
-    Map(Arc<YamlMap>),
+    Map(YamlMap),
 }
 
 /// A mapping with unique keys, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct YamlMap {
-    pub(super) entries: Vec<YamlEntry>,
+    pub(super) entries: Arc<[YamlEntry]>,
     pub(super) has_refused: bool,
 }
 
@@ -78,7 +78,7 @@ impl YamlNode {
 
     /// A generated mapping.
     pub(crate) fn from_entries(entries: Vec<YamlEntry>, span: Span) -> Self {
-        YamlNode::new(Value::Map(Arc::new(YamlMap { entries, has_refused: false })), span)
+        YamlNode::new(Value::Map(YamlMap { entries: entries.into(), has_refused: false }), span)
     }
 
     pub(crate) fn from_items(items: Vec<YamlNode>, span: Span) -> Self {
@@ -87,7 +87,7 @@ impl YamlNode {
 
     /// A generated text.
     pub(crate) fn from_text(text: impl Into<Arc<str>>, span: Span) -> Self {
-        YamlNode::new(Value::Scalar(Scalar::made(text.into())), span)
+        YamlNode::new(Value::Scalar(Scalar::quoted(text)), span)
     }
 
     /// A generated plain scalar.

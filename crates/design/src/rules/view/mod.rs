@@ -8,6 +8,7 @@ pub(crate) mod storage;
 mod topology;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use muster_core::names::EnvName;
 
@@ -86,7 +87,7 @@ pub(crate) fn items<'n>(node: &'n YamlNode, key: &str) -> &'n [YamlNode] {
 /// All documents of a design after inheritance.
 #[derive(Debug)]
 pub(crate) struct SiteView<'d> {
-    pub(crate) documents: &'d [Option<Document>],
+    pub(crate) documents: &'d [Option<Arc<Document>>],
     pub(crate) subjects: &'d [Subject],
     /// Effective value of each subject; none if the subject was removed.
     pub(crate) trees: &'d [Option<YamlNode>],
