@@ -3,6 +3,8 @@
 //! A record is stored as one line of JSON that ends with the SHA-256 of the line without it. Each record also has the hash of
 //! the record before it. A record that was changed, removed or moved no longer fits, which [`ChainCheck`] finds.
 
+mod changes;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,14 +16,12 @@ use crate::names::{EnvName, NodeName, ReplicaId, TokenId, UserName};
 use crate::release::dir::hex;
 use crate::replica::ControllerName;
 
+pub use changes::{ChangedKey, DividedChanges, divide};
+
 /// `previous` of the first record.
 pub const NO_RECORD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// Longest list of changes in a record, in bytes. With the other fields a record fits in a value of the store, of 16 KiB.
-const LONGEST_CHANGES: usize = 11 * 1024;
 /// Longest value in a record, in bytes.
 const LONGEST_VALUE: usize = 4 * 1024;
-/// Longest reason, in characters: at most 3,000 bytes of JSON.
-const LONGEST_REASON: usize = 500;
 
 /// One record, as `muster audit` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -120,36 +120,17 @@ impl AuditValue {
         if is_long { AuditValue::Digest(hex(&Sha256::digest(value.to_string()))) } else { AuditValue::Value(value) }
     }
 
-    /// Replaces a value that is longer than a digest.
-    fn shorten(&mut self) {
+    /// The digest of a value that is longer than one.
+    fn shortened(&self) -> Self {
         if let AuditValue::Value(value) = self {
             let text = value.to_string();
             let digest = hex(&Sha256::digest(&text));
             if text.len() > digest.len() {
-                *self = AuditValue::Digest(digest);
+                return AuditValue::Digest(digest);
             }
         }
+        self.clone()
     }
-}
-
-/// Divides the changes of one transaction among records. If they do not fit in one record, longer values become digests.
-pub fn divide(mut changes: Vec<AuditChange>) -> Result<Vec<Vec<AuditChange>>, serde_json::Error> {
-    if serde_json::to_string(&changes)?.len() <= LONGEST_CHANGES {
-        return Ok(vec![changes]);
-    }
-    let values = changes.iter_mut().flat_map(|change| [&mut change.before, &mut change.after]);
-    values.flatten().for_each(AuditValue::shorten);
-    let (mut parts, mut length) = (vec![Vec::new()], 0);
-    for change in changes {
-        let added = serde_json::to_string(&change)?.len() + 1;
-        if length > 0 && length + added > LONGEST_CHANGES {
-            parts.push(Vec::new());
-            length = 0;
-        }
-        length += added;
-        parts.last_mut().into_iter().for_each(|part| part.push(change.clone()));
-    }
-    Ok(parts)
 }
 
 /// Removes hashes of tokens and values of secret data, at every depth.
@@ -168,19 +149,6 @@ fn without_secrets(value: Value) -> Value {
 }
 
 impl AuditRecord {
-    /// The reason in a changed value, if one states it.
-    pub fn stated_reason(changes: &[AuditChange]) -> Option<String> {
-        let values = changes.iter().filter_map(|change| match &change.after {
-            Some(AuditValue::Value(value)) => Some(value),
-            Some(AuditValue::Digest(_)) | None => None,
-        });
-        let text =
-            |value: &Value, name: &str| value.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        let mut values =
-            values.filter_map(|value| ["why", "reason", "message"].iter().find_map(|name| text(value, name)));
-        values.next().map(|text| text.chars().take(LONGEST_REASON).collect())
-    }
-
     /// Returns whether the record changed a key of a node.
     pub fn concerns(&self, node: &NodeName) -> bool {
         let of_node = |change: &AuditChange| change.key.split('/').any(|segment| segment == node.as_str());
@@ -390,33 +358,8 @@ mod tests {
     }
 
     #[test]
-    fn long_values_become_digests() {
-        let long = json!({ "value": "x".repeat(5000) }).to_string();
-        assert!(matches!(AuditValue::of(long.as_bytes()), AuditValue::Digest(_)));
-        let value = |text: &str| Some(AuditValue::of(text.repeat(400).as_bytes()));
-        let change = |n| AuditChange { key: format!("prod/nodes/web{n}"), before: value("x"), after: value("y") };
-        let few: Vec<AuditChange> = (0..10).map(change).collect();
-        assert_eq!(divide(few.clone()).unwrap(), [few]);
-        assert_eq!(divide(Vec::new()).unwrap(), [vec![]], "a record without changes");
-        let mut many: Vec<AuditChange> = (0..100).map(change).collect();
-        many[7].after = Some(AuditValue::Value(json!("short")));
-        let parts = divide(many.clone()).unwrap();
-        assert_eq!(parts.len(), 2);
-        for part in &parts {
-            let part = AuditRecord { changes: part.clone(), ..record(1, NO_RECORD) };
-            assert!(part.seal().unwrap().line.len() <= crate::txn::MAX_VALUE);
-        }
-        let changes: Vec<AuditChange> = parts.concat();
-        assert_eq!(changes.len(), many.len());
-        assert!(changes.iter().zip(&many).all(|(divided, whole)| divided.key == whole.key));
-        assert_eq!(changes[7].after, many[7].after, "a digest would be longer");
-        assert!(matches!(changes[8].after, Some(AuditValue::Digest(_))));
-    }
-
-    #[test]
-    fn stated_reason_and_node_are_found() {
+    fn record_names_the_nodes_of_its_keys() {
         let record = record(1, NO_RECORD);
-        assert_eq!(AuditRecord::stated_reason(&record.changes).as_deref(), Some("why, \"hash\":\"x"));
         assert!(record.concerns(&NodeName::new("web1").unwrap()));
         assert!(!record.concerns(&NodeName::new("web").unwrap()));
     }

@@ -107,6 +107,9 @@ impl Op {
     }
 }
 
+/// Values of the keys of a transaction before it, in the order of its operations. None: the key does not exist.
+pub type ValuesBefore = Vec<Option<Vec<u8>>>;
+
 /// Guards and operations, executed atomically: all operations if all guards hold, else none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {

@@ -10,7 +10,7 @@ use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::progress::Progress;
 use muster_core::rollout::record::{PauseReason, RolloutRecord};
 use muster_core::rollout::strategy::{GateCheck, GateCheckKind, Strategy};
-use muster_core::txn::{Revision, Txn};
+use muster_core::txn::{Revision, Txn, ValuesBefore};
 
 use super::operator_command::StartRolloutError;
 use crate::step::{IndexedPlan, RolloutChange};
@@ -79,6 +79,8 @@ pub enum CommitResult {
 #[derive(Clone, Debug)]
 pub struct ControllerWrite {
     pub txn: Txn,
+    /// Values that the keys have before it if its guards hold, for the audit. None: the host reads them.
+    pub before: Option<ValuesBefore>,
     /// For the log.
     pub kind: WriteKind,
 }
@@ -87,7 +89,7 @@ pub struct ControllerWrite {
 pub enum WriteKind {
     Step {
         before: Box<RolloutRecord>,
-        change: Box<RolloutChange>,
+        change: Arc<RolloutChange>,
     },
     /// Rollout `rollout` starts, which rolls the failed rollout `from` back.
     Rollback {

@@ -4,6 +4,8 @@
 //! saves time and decides nothing. A replica that takes over reads the same keys and decides the same. Whether a write was committed, refused or has an unknown outcome, the next reconciliation
 //! reads the result from the store.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
@@ -102,7 +104,7 @@ enum ReconcileIo {
         /// Pause the rollout if the store never accepts the write.
         pause_if_invalid: bool,
         /// A step that only grants nodes.
-        granting: Option<Box<RolloutChange>>,
+        granting: Option<Arc<RolloutChange>>,
     },
     Rollback {
         basis: DecisionBasis,
@@ -140,7 +142,7 @@ impl Executor {
             (ReconcileIo::View, IoResult::ViewReached) => self.step(input),
             (ReconcileIo::Commit { basis, pause_if_invalid, granting }, IoResult::Commit(result)) => {
                 if let (CommitResult::Committed(at), Some(change)) = (&result, granting) {
-                    return self.granted(input, *change, *at);
+                    return self.granted(input, &change, *at);
                 }
                 self.committed(input, basis, pause_if_invalid, result)
             }
@@ -204,10 +206,10 @@ impl Executor {
     }
 
     /// Decides the next grants on a step that was just committed, without waiting for the view.
-    fn granted(&mut self, input: &DecisionInput<'_>, change: RolloutChange, at: Revision) -> Action {
+    fn granted(&mut self, input: &DecisionInput<'_>, change: &RolloutChange, at: Revision) -> Action {
         self.freshness = self.freshness.after_write();
         self.survey.granted(&change.grants, at);
-        self.ahead = Some(CommittedStep { record: Box::new(change.record), at });
+        self.ahead = Some(CommittedStep { record: Box::new(change.record.clone()), at });
         self.step(input)
     }
 
@@ -239,7 +241,8 @@ impl Executor {
         match name.map(|name| outcome_txn(input.fleet, record, at, name)) {
             Some(Ok(txn)) => {
                 self.waits_for = ReconcileIo::CommitOutcome;
-                return NextAction::Commit(Box::new(ControllerWrite { txn, kind: WriteKind::Outcome { rollout } }));
+                let kind = WriteKind::Outcome { rollout };
+                return NextAction::Commit(Box::new(ControllerWrite { txn, before: None, kind }));
             }
             Some(Err(_)) => self.outcome = OutcomeState::GivenUp,
             None => self.outcome = OutcomeState::NotSaved,
@@ -313,13 +316,19 @@ impl Executor {
         mut change: RolloutChange,
     ) -> Action {
         record_limit::fit(&mut change.record);
-        match change.txn(input.fleet, basis.at) {
-            Ok(txn) => {
+        let write = change.txn(input.fleet, basis.at).and_then(|txn| {
+            let before = change.values_before(input.fleet, before, self.survey.ahead())?;
+            Ok((txn, before))
+        });
+        match write {
+            Ok((txn, values)) => {
                 let pause_if_invalid = matches!(change.record.phase, RolloutPhase::Running);
-                let granting = only_grants(before, &change).then(|| Box::new(change.clone()));
+                let change = Arc::new(change);
+                let granting = only_grants(before, &change).then(|| change.clone());
                 self.waits_for = ReconcileIo::Commit { basis, pause_if_invalid, granting };
-                let (before, change) = (Box::new(before.clone()), Box::new(change));
-                NextAction::Commit(Box::new(ControllerWrite { txn, kind: WriteKind::Step { before, change } }))
+                let before = Box::new(before.clone());
+                let kind = WriteKind::Step { before, change };
+                NextAction::Commit(Box::new(ControllerWrite { txn, before: values, kind }))
             }
             Err(error) => NextAction::Done(ReconcileResult::Stuck { problem: error.to_string() }),
         }
@@ -385,7 +394,7 @@ impl Executor {
                 Some(txn) => {
                     self.waits_for = ReconcileIo::Commit { basis, pause_if_invalid: false, granting: None };
                     let kind = WriteKind::Rollback { from: basis.id, rollout: start.id, to: plan.to.clone(), why };
-                    NextAction::Commit(Box::new(ControllerWrite { txn, kind }))
+                    NextAction::Commit(Box::new(ControllerWrite { txn, before: None, kind }))
                 }
                 // It has started already.
                 None => self.step(input),

@@ -23,7 +23,7 @@ use muster_core::rollout::record::{
 };
 use muster_core::rollout::strategy::{OnFailure, OnInconclusive};
 use muster_core::rollout::windows;
-use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_core::txn::{Guard, Op, Revision, Txn, ValuesBefore};
 
 pub use indexed_plan::IndexedPlan;
 
@@ -84,6 +84,11 @@ impl KeptSurvey {
     /// Records grants that were committed at this revision, which the view may not show yet.
     pub(crate) fn granted(&mut self, grants: &[Grant], at: Revision) {
         self.ahead.extend(grants.iter().map(|grant| (grant.node.clone(), (grant.desired.clone(), at))));
+    }
+
+    /// Grants that the view may not show yet.
+    pub(crate) fn ahead(&self) -> &GrantsAhead {
+        &self.ahead
     }
 
     /// Forgets the grants that the view does not show.
@@ -356,14 +361,58 @@ impl RolloutChange {
             txn.guards.push(Guard::Unchanged { key: keys.node(node), since: *record_at });
         }
         txn.ops.push(Op::put_json(keys.rollout(self.record.id), &self.record)?);
+        let mut values = DesiredValues::default();
         for Grant { node, desired, .. } in &self.grants {
-            txn.ops.push(Op::put_json(keys.desired(node), desired)?);
+            txn.ops.push(Op::put(keys.desired(node), values.json(desired)?));
         }
         if let Some((active, _)) = fleet.active_rollout_pointer().filter(|_| self.completes) {
             let active = ActiveRollout { completed: true, ..active.clone() };
             txn.ops.push(Op::put_json(keys.active_rollout(), &active)?);
         }
         Ok(txn)
+    }
+}
+
+impl RolloutChange {
+    /// Values of the keys of [`Self::txn`] before it; None if they are not known.
+    ///
+    /// Those of a step that only grants follow from the fleet, and from the grants that are ahead of it. Whatever else writes these
+    /// keys fails the guards: it rewrites the record of the rollout, or it removes the node with its record.
+    pub(crate) fn values_before(
+        &self,
+        fleet: &Fleet,
+        before: &RolloutRecord,
+        ahead: &GrantsAhead,
+    ) -> Result<Option<ValuesBefore>, serde_json::Error> {
+        if self.grants.is_empty() || self.completes {
+            return Ok(None);
+        }
+        let mut known = Vec::with_capacity(self.grants.len() + 1);
+        known.push(Some(serde_json::to_vec(before)?));
+        let mut values = DesiredValues::default();
+        for Grant { node, .. } in &self.grants {
+            let Some(current) = fleet.get(node).filter(|current| !current.desired_unreadable) else { return Ok(None) };
+            let desired = ahead.get(node).or(current.desired.as_ref()).map(|(desired, _)| desired);
+            known.push(desired.map(|desired| values.json(desired)).transpose()?);
+        }
+        Ok(Some(known))
+    }
+}
+
+/// Encodes records of nodes, most of which are equal to the one before.
+#[derive(Default)]
+struct DesiredValues<'a>(Option<(&'a DesiredRecord, Vec<u8>)>);
+
+impl<'a> DesiredValues<'a> {
+    fn json(&mut self, desired: &'a DesiredRecord) -> Result<Vec<u8>, serde_json::Error> {
+        match &self.0 {
+            Some((known, json)) if *known == desired => Ok(json.clone()),
+            Some(_) | None => {
+                let json = serde_json::to_vec(desired)?;
+                self.0 = Some((desired, json.clone()));
+                Ok(json)
+            }
+        }
     }
 }
 

@@ -14,11 +14,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use muster_core::audit::{Actor, AuditChange, AuditRecord, AuditValue, claimed_hash, divide};
+use bytes::Bytes;
+use muster_core::audit::{Actor, AuditRecord, ChangedKey, DividedChanges, claimed_hash, divide};
 use muster_core::keys::{self, ROOT, ServerKey};
 use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replica::ControllerName;
-use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_core::txn::{Guard, Op, Revision, Txn, ValuesBefore};
 use muster_store::{CommitOutcome, Store, StoreError};
 use tokio::sync::{Mutex, Notify};
 
@@ -89,28 +90,35 @@ impl AuditLog {
 
     /// Records something that is not a transaction. It is durable when this returns.
     pub(crate) async fn record(&self, origin: &Origin, env: Option<&EnvName>, why: String) -> Result<(), StoreError> {
-        self.append(origin, env.cloned(), Txn::new(), Vec::new(), Some(why)).await.map(drop)
+        let changes = DividedChanges { parts: vec![Vec::new()], why: Some(why) };
+        self.append(origin, env.cloned(), Txn::new(), changes).await.map(drop)
     }
 
-    /// Commits a transaction together with its record. A transaction that changes nothing gets none.
+    /// Commits a transaction together with its record. A transaction that changes nothing gets none. Values before it that are not
+    /// known are read.
     async fn commit(
         &self,
         origin: &Origin,
         txn: Txn,
+        before: Option<ValuesBefore>,
         claim: Option<&IdempotencyClaim>,
     ) -> Result<CommitOutcome, StoreError> {
-        let changes = self.changes(&txn).await?;
-        if changes.is_empty() {
+        let before = match before {
+            Some(known) => known.into_iter().map(|value| value.map(Bytes::from)).collect(),
+            None => self.read_before(&txn).await?,
+        };
+        let changed = changed_keys(&txn, &before);
+        if changed.is_empty() {
             return self.store.commit(txn).await;
         }
+        let changes = divide(&changed).map_err(|error| self.unavailable(error))?;
         // The record of the idempotency key is no change of its own.
         let txn = match claim {
             Some(claim) => claim.add_to(txn),
             None => txn,
         };
         let env = txn.ops.first().and_then(|op| keys::parse(op.key())).map(|(env, _)| env);
-        let why = AuditRecord::stated_reason(&changes);
-        self.append(origin, env, txn, changes, why).await
+        self.append(origin, env, txn, changes).await
     }
 
     async fn append(
@@ -118,10 +126,8 @@ impl AuditLog {
         origin: &Origin,
         env: Option<EnvName>,
         txn: Txn,
-        changes: Vec<AuditChange>,
-        why: Option<String>,
+        DividedChanges { parts, why }: DividedChanges,
     ) -> Result<CommitOutcome, StoreError> {
-        let parts = divide(changes).map_err(|error| self.unavailable(error))?;
         let mut last = self.tail.lock().await;
         for _ in 0..ATTEMPTS {
             // Taken: if this future is dropped while it commits, the next append reads it again.
@@ -207,24 +213,24 @@ impl AuditLog {
         }))
     }
 
-    /// Keys that a transaction changes, with their values before it.
-    async fn changes(&self, txn: &Txn) -> Result<Vec<AuditChange>, StoreError> {
+    /// Values of the keys of a transaction before it, in the order of its operations.
+    async fn read_before(&self, txn: &Txn) -> Result<Vec<Option<Bytes>>, StoreError> {
         let keys: Vec<String> = txn.ops.iter().map(|op| op.key().to_owned()).collect();
-        let before = self.store.get_all(&keys).await?;
-        let changes = txn.ops.iter().zip(before).filter_map(|(op, before)| {
-            let before = before.as_ref().map(|found| &found.value[..]);
-            let after = match op {
-                Op::Put { value, .. } => Some(value.as_slice()),
-                Op::Delete { .. } => None,
-            };
-            (before != after).then(|| AuditChange {
-                key: op.key().strip_prefix(ROOT).unwrap_or(op.key()).to_owned(),
-                before: before.map(AuditValue::of),
-                after: after.map(AuditValue::of),
-            })
-        });
-        Ok(changes.collect())
+        Ok(self.store.get_all(&keys).await?.into_iter().map(|found| found.map(|found| found.value)).collect())
     }
+}
+
+/// Keys that a transaction changes.
+fn changed_keys<'a>(txn: &'a Txn, before: &'a [Option<Bytes>]) -> Vec<ChangedKey<'a>> {
+    let changed = txn.ops.iter().zip(before).map(|(op, before)| ChangedKey {
+        key: op.key().strip_prefix(ROOT).unwrap_or(op.key()),
+        before: before.as_deref(),
+        after: match op {
+            Op::Put { value, .. } => Some(value.as_slice()),
+            Op::Delete { .. } => None,
+        },
+    });
+    changed.filter(|changed| changed.before != changed.after).collect()
 }
 
 /// The store, for changes with a known origin. Without an origin, changes are not recorded: they are not by a person and decide
@@ -260,10 +266,19 @@ impl AuditedStore {
 
     /// Commits a transaction, with a record of it.
     pub async fn commit(&self, txn: Txn) -> Result<CommitOutcome, StoreError> {
+        self.commit_knowing(txn, None).await
+    }
+
+    /// The same for a caller that may know the values before the transaction: those that hold if its guards do.
+    pub(crate) async fn commit_knowing(
+        &self,
+        txn: Txn,
+        before: Option<ValuesBefore>,
+    ) -> Result<CommitOutcome, StoreError> {
         match &self.origin {
             Some(origin) => {
                 let claim = self.claim.as_deref();
-                let outcome = self.log.commit(origin, txn, claim).await;
+                let outcome = self.log.commit(origin, txn, before, claim).await;
                 if let (Ok(CommitOutcome::Committed { .. }), Some(claim)) = (&outcome, claim) {
                     claim.mark_committed();
                 }

@@ -123,9 +123,10 @@ impl RolloutController {
         }
     }
 
-    async fn commit(&self, held: &ControllerLock, ControllerWrite { txn, kind }: ControllerWrite) -> CommitResult {
+    async fn commit(&self, held: &ControllerLock, write: ControllerWrite) -> CommitResult {
+        let ControllerWrite { txn, before, kind } = write;
         let env = &held.env;
-        match self.app.replica.controller_locks.commit(held, txn).await {
+        match self.app.replica.controller_locks.commit_knowing(held, txn, before).await {
             Ok(FencedOutcome::Committed { revision }) => {
                 log_written(env, &kind);
                 CommitResult::Committed(revision)

@@ -9,7 +9,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replica::controller_lock::{ControllerLock, LockClaim, LockInput, LockStep, ReplicaLease, decide};
 use muster_core::replica::{ControllerName, ControllerRecord};
-use muster_core::txn::{LeaseId, Revision, Txn};
+use muster_core::txn::{LeaseId, Revision, Txn, ValuesBefore};
 use muster_store::{CommitOutcome, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -107,13 +107,23 @@ impl ControllerLocks {
 
     /// Commits a write of a controller, if this replica still holds the lock at that moment.
     pub async fn commit(&self, held: &ControllerLock, txn: Txn) -> Result<FencedOutcome, StoreError> {
+        self.commit_knowing(held, txn, None).await
+    }
+
+    /// The same for a controller that may know the values before the transaction: those that hold if its guards do.
+    pub(crate) async fn commit_knowing(
+        &self,
+        held: &ControllerLock,
+        txn: Txn,
+        before: Option<ValuesBefore>,
+    ) -> Result<FencedOutcome, StoreError> {
         if self.held(&held.env, held.name).as_ref() != Some(held) {
             return Ok(FencedOutcome::LockLost);
         }
         let guard = held.guard();
         let key = guard.key().to_owned();
         let origin = Arc::new(Origin::controller(held.name, self.membership.id()));
-        Ok(match self.store.with_origin(origin).commit(txn.guard(guard)).await? {
+        Ok(match self.store.with_origin(origin).commit_knowing(txn.guard(guard), before).await? {
             CommitOutcome::Committed { revision } => FencedOutcome::Committed { revision },
             CommitOutcome::Conflict { revision, failed } if failed.contains(&key) => {
                 self.lock_lost(held, revision);

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use muster_core::names::ReplicaId;
 use muster_core::replica::ControllerName;
+use muster_core::txn::ValuesBefore;
 use muster_store::{CommitOutcome, Revision, StoreError, Txn};
 
+use super::checker::Rule;
 use super::event::{Event, ReplicaEvent, ReplicaNumber, SimTime, StoreEvent};
 use super::faults::Fault;
 use super::replica::calls::{Answer, Call, Failure, Request};
@@ -16,8 +18,8 @@ use crate::model::history::{History, cut};
 /// The author of a write. The checker decides whether it was allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// A controller, on a server.
-    Controller { name: ControllerName, replica: ReplicaId },
+    /// A controller, on a server. `before`: the values that it records in the audit as those before its write.
+    Controller { name: ControllerName, replica: ReplicaId, before: Option<ValuesBefore> },
     /// An operator, through a server.
     Operator,
     /// A server for itself and its agents.
@@ -235,11 +237,25 @@ impl World {
     /// the watches are notified.
     pub(crate) fn commit_txn(&mut self, txn: &Txn, writer: Writer) -> Result<CommitOutcome, StoreError> {
         let before = self.depot.history.head();
+        let wrong = self.wrong_value_before(txn, &writer);
         let outcome = self.depot.history.commit(txn)?;
         if self.depot.history.head() > before {
+            if let Some(key) = wrong {
+                self.checker
+                    .report(Rule::AuditBefore, format!("{writer:?} takes another value of {key} for the stored one"));
+            }
             self.changed(&writer);
         }
         Ok(outcome)
+    }
+
+    /// The first key whose value before the transaction is another one than its writer knows.
+    fn wrong_value_before(&self, txn: &Txn, writer: &Writer) -> Option<String> {
+        let Writer::Controller { before: Some(known), .. } = writer else { return None };
+        let stored = |key: &str| self.depot.history.now().get(key).map(|kv| &kv.value[..]);
+        let mut pairs = txn.ops.iter().zip(known);
+        let wrong = pairs.find(|(op, known)| stored(op.key()) != known.as_deref());
+        wrong.map(|(op, _)| op.key().to_owned())
     }
 
     fn changed(&mut self, writer: &Writer) {

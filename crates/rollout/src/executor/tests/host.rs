@@ -82,7 +82,12 @@ impl FakeHost {
         let mut result = result;
         loop {
             match self.reconcile_to_write(world, executor, result) {
-                NextAction::Commit(write) => result = IoResult::Commit(commit(world, &write.txn)),
+                NextAction::Commit(write) => {
+                    if let Some(known) = &write.before {
+                        assert_eq!(known.len(), write.txn.ops.len(), "a value for each operation");
+                    }
+                    result = IoResult::Commit(commit(world, &write.txn));
+                }
                 NextAction::Done(outcome) => return outcome,
                 NextAction::Io(io) => unreachable!("{io:?} was performed"),
             }

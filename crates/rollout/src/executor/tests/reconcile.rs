@@ -1,7 +1,7 @@
 //! Reconciliations of the controller, with changes in between.
 
 use jiff::SignedDuration;
-use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};
+use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::{Amount, Gate, GateCheck, GateCheckKind, Strategy};
 use muster_core::txn::Revision;
 
@@ -278,6 +278,23 @@ fn invalid_record_pauses_the_rollout() {
     // If the pause cannot be written either, it is retried later and not at once.
     let outcome = host.finish(&mut world, &mut executor, IoResult::Commit(CommitResult::Invalid("too big".into())));
     assert_eq!(outcome, ReconcileResult::Failed);
+}
+
+/// The second step is decided on the first, before the view shows it: its record is not yet the one of the view.
+#[test]
+fn steps_know_the_values_that_they_replace() {
+    let (mut world, mut host) = started_nodes(300, Strategy::one_wave(Amount::Percent(100)));
+    let mut executor = Executor::checked();
+    let first = to_commit(host.reconcile_to_write(&world, &mut executor, IoResult::Start));
+    let json = |record: &RolloutRecord| Some(serde_json::to_vec(record).unwrap());
+    let known = first.before.clone().unwrap();
+    assert_eq!((known.len(), &known[0]), (first.txn.ops.len(), &json(&record(&world, 1))));
+    assert!(known[1..].iter().all(Option::is_none), "no node had a grant");
+
+    let view = world.clone();
+    let committed = commit(&mut world, &first.txn);
+    let second = to_commit(host.reconcile_to_write(&view, &mut executor, IoResult::Commit(committed)));
+    assert_eq!(second.before.unwrap()[0], json(&record(&world, 1)));
 }
 
 #[test]

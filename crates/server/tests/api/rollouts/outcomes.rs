@@ -1,9 +1,13 @@
 //! Ends of rollouts: rollbacks, automatic and by an operator, and plans and outcomes as blobs.
 
+use std::collections::BTreeMap;
+
+use muster_core::audit::AuditChange;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::RolloutNodeState;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::OnFailure;
+use muster_wire::audit::AuditQuery;
 use muster_wire::client::{RolloutRef, RolloutVerb};
 use muster_wire::problem::ProblemCode;
 use muster_wire::rollout::{OperateRequest, RolloutStatus, UnmovedNode};
@@ -46,6 +50,31 @@ async fn failed_canary_rolls_back_automatically() {
     assert_eq!(returned.by, "muster");
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     assert_eq!(client.current_version(env).await.unwrap().version, Some(version("v2")));
+    fixture.stop().await;
+}
+
+/// The controller does not read what its grants replace.
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_of_grants_has_the_values_before_them() {
+    let (fixture, _agents) = at_v2().await;
+    fixture.add_release("v4", 4).await;
+    for version in ["v3", "v4"] {
+        let id = fixture.begin(version, quick()).await;
+        fixture.completed(id).await;
+    }
+    let query = AuditQuery { limit: Some(500), ..AuditQuery::default() };
+    let mut records = fixture.client.audit(Some(&fixture.env), &query).await.unwrap().items;
+    records.sort_by_key(|record| record.seq);
+    let mut stored = BTreeMap::new();
+    let mut grants_again = 0;
+    let of_rollouts = |change: &AuditChange| change.key.contains("/desired/") || change.key.contains("/rollouts/");
+    for change in records.into_iter().flat_map(|record| record.changes).filter(of_rollouts) {
+        if let Some(before) = stored.insert(change.key.clone(), change.after) {
+            assert_eq!(change.before, before, "{}", change.key);
+            grants_again += usize::from(change.key.contains("/desired/"));
+        }
+    }
+    assert_eq!(grants_again, WEBS.len(), "each node was granted twice");
     fixture.stop().await;
 }
 

@@ -101,6 +101,8 @@ pub enum Rule {
     Explained,
     /// A timed run without news causes no write.
     Quiet,
+    /// The audit records the values that were stored before a write.
+    AuditBefore,
 }
 
 impl Rule {
@@ -130,6 +132,7 @@ impl Rule {
             Rule::Wakes => "L5, pending nodes wake",
             Rule::Explained => "L6, explained",
             Rule::Quiet => "quiet timed runs",
+            Rule::AuditBefore => "values before a write",
         }
     }
 }
@@ -331,7 +334,7 @@ impl Checker {
 
 impl Checker {
     pub(super) fn check_writer(&mut self, seen: &CommittedTxn<'_>) {
-        let Writer::Controller { name, replica } = seen.writer else { return };
+        let Writer::Controller { name, replica, .. } = seen.writer else { return };
         let holder = self.fleet.controllers().get(name).map(|(record, _)| record.replica.clone());
         if holder.as_ref() != Some(replica) {
             let what = format!("{replica} writes for {name} at revision {}, but {holder:?} holds it", seen.revision);

@@ -65,7 +65,7 @@ impl TraceChecker {
 
     pub fn committed(&mut self, at: SimTime, revision: Revision, changes: &[WatchChange], word: TraceWriter) {
         let writer = match word {
-            TraceWriter::Engine(replica) => Writer::Controller { name: ControllerName::Rollout, replica },
+            TraceWriter::Engine(replica) => Writer::Controller { name: ControllerName::Rollout, replica, before: None },
             TraceWriter::Operator => Writer::Operator,
             TraceWriter::Other => Writer::Server,
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_core::replica::ControllerName;
-use muster_core::txn::{LeaseId, Revision, Txn};
+use muster_core::txn::{LeaseId, Revision, Txn, ValuesBefore};
 use muster_store::KeyValue;
 use muster_wire::sync::SyncOpen;
 
@@ -98,6 +98,7 @@ pub(crate) enum Call {
     Step {
         held: Revision,
         reconcile: u64,
+        before: Option<ValuesBefore>,
     },
     Request {
         number: u64,

@@ -245,17 +245,19 @@ impl World {
             Call::Presence => self.presence_written(replica, answer),
             Call::Liveness { held } => self.liveness_written(replica, held, answer),
             Call::Newest { who } => self.newest_read(replica, who, &answer),
-            Call::Step { held, reconcile } => self.stepped(replica, held, reconcile, &answer),
+            Call::Step { held, reconcile, .. } => self.stepped(replica, held, reconcile, &answer),
             Call::Request { number } => self.request_committed(replica, number, &answer),
         }
     }
 
     /// The author of a call's writes.
     pub(crate) fn writer(&self, replica: ReplicaNumber, call: &Call) -> Writer {
-        let controller = |name| Writer::Controller { name, replica: self.replicas[replica].id.clone() };
+        let id = || self.replicas[replica].id.clone();
         match call {
-            Call::Liveness { .. } => controller(ControllerName::Liveness),
-            Call::Step { .. } => controller(ControllerName::Rollout),
+            Call::Liveness { .. } => Writer::Controller { name: ControllerName::Liveness, replica: id(), before: None },
+            Call::Step { before, .. } => {
+                Writer::Controller { name: ControllerName::Rollout, replica: id(), before: before.clone() }
+            }
             Call::Request { .. } => Writer::Operator,
             Call::Join { .. }
             | Call::KeepAlive { .. }

@@ -145,7 +145,7 @@ impl World {
             Some(NextAction::Io(io_request)) => self.request_io(replica, IoClient::Reconcile(reconcile), io_request),
             Some(NextAction::Commit(write)) => match self.fenced(replica, ControllerName::Rollout, write.txn) {
                 Some((lock_revision, txn)) if lock_revision == held => {
-                    self.call(replica, Call::Step { held, reconcile }, Request::Commit(txn));
+                    self.call(replica, Call::Step { held, reconcile, before: write.before }, Request::Commit(txn));
                 }
                 // It has lost the controller lock, or has acquired it again.
                 Some(_) | None => self.step_answered(replica, reconcile, CommitResult::LockLost),
