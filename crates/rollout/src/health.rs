@@ -85,20 +85,28 @@ pub(crate) struct HealthRules<'a> {
     pub disconnect_grace: SignedDuration,
 }
 
-/// The grant of a rollout to a node, with its revision. The kept version of a skipped node is not a grant.
+/// The grant of a rollout to a node, with its revision.
 pub(crate) fn grant_of<'n>(record: &RolloutRecord, node: &'n Node) -> Option<(&'n DesiredRecord, Revision)> {
-    let (grant, at) = node.desired.as_ref()?;
+    grant_in(record, node.desired.as_ref())
+}
+
+/// A node's record, if it is a grant of the rollout. The kept version of a skipped node is not a grant.
+pub(crate) fn grant_in<'n>(
+    record: &RolloutRecord,
+    desired: Option<&'n (DesiredRecord, Revision)>,
+) -> Option<(&'n DesiredRecord, Revision)> {
+    let (grant, at) = desired?;
     (grant.rollout == record.id && grant.kept.is_none() && grant.version == record.to).then_some((grant, *at))
 }
 
 impl HealthRules<'_> {
-    /// The health of a node. `is_settled`: all nodes of its wave were done before, and a short disconnection does not
-    /// undo that.
+    /// The health of a node with this grant. `is_settled`: all nodes of its wave were done before, and a short disconnection does
+    /// not undo that.
     pub(crate) fn health(
         &self,
         input: &DecisionInput<'_>,
-        name: &NodeName,
-        node: &Node,
+        (name, node): (&NodeName, &Node),
+        grant: Option<(&DesiredRecord, Revision)>,
         link: Link,
         is_settled: bool,
     ) -> Health {
@@ -108,7 +116,7 @@ impl HealthRules<'_> {
         if has_no_machine(node, link) {
             return Health::Unprovisioned;
         }
-        let Some((grant, at)) = grant_of(self.record, node) else { return Health::Waiting };
+        let Some((grant, at)) = grant else { return Health::Waiting };
         let mut health = self.health_of(grant, at, node, link, is_settled);
         // In a settled wave the soak of the wave counts instead.
         if let (Health::Healthy { since }, false) = (health, is_settled) {

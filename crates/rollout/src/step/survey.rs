@@ -19,7 +19,7 @@ use muster_core::rollout::strategy::PerLabel;
 use muster_core::txn::{Generation, Revision};
 
 use crate::decision::DecisionInput;
-use crate::health::{Health, HealthRules, grant_of, is_moving_at_once, later, validated_at};
+use crate::health::{Health, HealthRules, grant_in, is_moving_at_once, later, validated_at};
 use crate::plan::domain_of;
 use crate::preflight::is_unprovisioned;
 
@@ -43,6 +43,8 @@ pub(crate) struct Survey {
     names: Vec<NodeName>,
     /// The facts of each of them.
     pub facts: Vec<NodeFacts>,
+    /// The place of each of them in the plan.
+    positions: Vec<Option<PlanPosition>>,
     /// Facts that were replaced because a disconnected node was no longer waited for. That depends on other nodes, and is
     /// decided again in each step.
     expired: Vec<NodeFacts>,
@@ -164,10 +166,10 @@ impl<'a> NodeEvaluation<'a> {
 
     fn facts(&self, surveyed: &SurveyedNode<'_>) -> NodeFacts {
         let (Self { plan, rules, input, basis, .. }, SurveyedNode { name, design, .. }) = (self, surveyed);
-        let granted = self.ahead.get(*name).map(|grant| Node { desired: Some(grant.clone()), ..surveyed.node.clone() });
-        let node = granted.as_ref().unwrap_or(surveyed.node);
-        let grant = grant_of(rules.record, node);
-        let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= basis.floor);
+        let node = surveyed.node;
+        let desired = self.ahead.get(*name).or(node.desired.as_ref());
+        let grant = grant_in(rules.record, desired);
+        let own = desired.filter(|(desired, _)| desired.rollout >= basis.floor);
         let kept = if own.is_none() { input.fleet.kept(node) } else { None };
         let desired = match &kept {
             Some(kept) => Some((&kept.version, kept.generation)),
@@ -186,7 +188,7 @@ impl<'a> NodeEvaluation<'a> {
         };
         let link = (input.link)(name);
         let is_settled = wave.and_then(|wave| rules.record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
-        let health = rules.health(input, name, node, link, is_settled);
+        let health = rules.health(input, (name, node), grant, link, is_settled);
         // One that was paused and missed its deadline could not report: it is granted again after that.
         let is_paused_past_deadline = health.is_late() && basis.pauses.concern(name, &design.role);
         let health = if is_paused_past_deadline { Health::Waiting } else { health };
@@ -292,6 +294,7 @@ impl Survey {
             granted_ahead: ahead.keys().cloned().collect(),
             names: Vec::with_capacity(plan.positions().len()),
             facts: Vec::with_capacity(plan.positions().len()),
+            positions: Vec::with_capacity(plan.positions().len()),
             expired: Vec::new(),
             by_order: vec![None; plan.plan().node_count()],
             late: Vec::new(),
@@ -376,11 +379,15 @@ impl Survey {
 
     /// Evaluates a node of the survey again.
     fn evaluate(&mut self, evaluation: &NodeEvaluation<'_>, index: usize) {
-        let (Some(name), Some(before)) = (self.names.get(index), self.facts.get(index)) else { return };
+        let (Some(name), Some(before), Some(position)) =
+            (self.names.get(index), self.facts.get(index), self.positions.get(index))
+        else {
+            return;
+        };
         let Some(node) = evaluation.input.fleet.get(name) else { return };
         let Some(design) = &node.record else { return };
         let NodeFacts { role, budget_label, failure_domain, .. } = *before;
-        let position = evaluation.plan.position(name);
+        let position = *position;
         let surveyed = SurveyedNode { index, name, node, design, position, role, budget_label, failure_domain };
         let facts = evaluation.facts(&surveyed);
         // A node that was not in the plan joins a wave, or leaves it.
@@ -429,6 +436,7 @@ impl Survey {
             Some(PlanPosition::Already) | None => {}
         }
         self.names.push(name.clone());
+        self.positions.push(position);
         self.facts.push(facts);
     }
 
