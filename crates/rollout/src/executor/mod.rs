@@ -25,8 +25,8 @@ pub use rollback::{RollBackRollout, RollbackPlanError};
 
 use std::time::Duration;
 
-/// The delay between a change and the reconciliation that it triggers. Nodes of a wave report in bursts, which are handled
-/// together.
+/// The time from a reconciliation to the next one that a change triggers, at least. Nodes of a wave report in bursts, which are
+/// handled together.
 pub const DEBOUNCE: Duration = Duration::from_millis(25);
 /// The delay before the next reconciliation after failed IO.
 pub const RETRY_DELAY: Duration = Duration::from_secs(1);

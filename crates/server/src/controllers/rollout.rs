@@ -14,6 +14,7 @@ use muster_rollout::executor::{
 use muster_rollout::step::RolloutChange;
 use muster_store::StoreError;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::App;
 use crate::api::chain;
@@ -42,6 +43,7 @@ impl RolloutController {
             rollouts.mark_unchanged();
             controller_locks.mark_unchanged();
             let (is_busy, wait) = self.reconcile(&mut executors, &mut gates).await;
+            let reconciled = Instant::now();
             // Wakes up for: a rollout, one of its nodes, or a pause; an agent that connects or disconnects here; a replica that
             // leaves or returns; a controller lock; the verdict of a gate; or the time at which something is due.
             tokio::select! {
@@ -55,7 +57,8 @@ impl RolloutController {
                 }
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
-            tokio::time::sleep(DEBOUNCE).await;
+            // The first change is acted on at once, and those that follow it together.
+            tokio::time::sleep_until(reconciled + DEBOUNCE).await;
         }
     }
 
