@@ -43,6 +43,7 @@ macro_rules! contract_tests {
             transactions: put_of_the_same_value_is_a_change;
             transactions: request_over_a_limit_is_refused;
             transactions: request_at_the_limits_is_accepted;
+            transactions: conflict_of_many_guards_names_those_that_failed;
             transactions: duplicate_key_is_refused;
             reads: prefix_matches_bytes_exactly;
             reads: past_revision_reads_as_it_was;

@@ -174,6 +174,20 @@ pub async fn request_at_the_limits_is_accepted(subject: &dyn ContractSubject) {
     commit(&*store, heavy).await;
 }
 
+pub async fn conflict_of_many_guards_names_those_that_failed(subject: &dyn ContractSubject) {
+    let store = subject.store();
+    let written = put(&*store, "k7", "1").await;
+    let absent = |txn: Txn, n| txn.guard(Guard::Absent { key: format!("k{n}") }).op(Op::put(format!("n{n}"), "1"));
+    let many = (0..MAX_OPS).fold(Txn::new(), absent);
+    let conflict = CommitOutcome::Conflict { revision: written, failed: vec!["k7".to_owned()] };
+    assert_eq!(store.commit(many.clone()).await.unwrap(), conflict);
+    assert_eq!(all(&*store, "n").await, [], "nothing of it was written");
+
+    delete(&*store, "k7").await;
+    commit(&*store, many).await;
+    assert_eq!(all(&*store, "n").await.len(), MAX_OPS);
+}
+
 pub async fn duplicate_key_is_refused(subject: &dyn ContractSubject) {
     let store = subject.store();
     for second in [Op::put("k", "2"), Op::delete("k")] {

@@ -23,16 +23,14 @@ pub(super) async fn commit(shared: &EtcdShared, txn: Txn) -> Result<CommitOutcom
         let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
         return Ok(CommitOutcome::Committed { revision: Revision(head) });
     }
-    let request = request(&txn);
-    let retry = if txn.ops.is_empty() { RetryPolicy::Idempotent } else { RetryPolicy::IfNotApplied };
-    let result = shared
-        .call(retry, |connection| {
-            let request = request.clone();
-            async move { connection.kv().txn(request).await }
-        })
-        .await;
+    let names_failed = txn.guards.len() <= MAX_NAMED_GUARDS || txn.ops.is_empty();
+    let result = match send(shared, &txn, names_failed).await {
+        // Nothing was written, so it may be sent again. A guard that holds by now is one that holds.
+        Ok(response) if !response.succeeded && !names_failed => send(shared, &txn, true).await,
+        result => result,
+    };
     match result {
-        Ok(response) => Ok(outcome(shared, &txn, response.0)),
+        Ok(response) => Ok(outcome(shared, &txn, response)),
         Err(failure) if failure.is(EtcdRejection::LeaseNotFound) => Err(ended_lease(shared, &txn).await),
         Err(failure) => {
             // Another member has a lower limit than the one that was probed.
@@ -42,6 +40,19 @@ pub(super) async fn commit(shared: &EtcdShared, txn: Txn) -> Result<CommitOutcom
             Err(shared.error(failure))
         }
     }
+}
+
+/// Guards of a transaction that asks etcd at once for those that failed. Each is one more operation that is encoded, replicated and
+/// logged with the transaction. One with more guards asks when it has failed, which is rare: it is sent again.
+const MAX_NAMED_GUARDS: usize = 32;
+
+async fn send(shared: &EtcdShared, txn: &Txn, names_failed: bool) -> Result<PbTxnResponse, RequestError> {
+    let retry = if txn.ops.is_empty() { RetryPolicy::Idempotent } else { RetryPolicy::IfNotApplied };
+    let response = shared.call(retry, |connection| {
+        let request = request(txn, names_failed);
+        async move { connection.kv().txn(request).await }
+    });
+    Ok(response.await?.0)
 }
 
 /// Limits above etcd's default that are tried. A transaction of that many grants is far below the limit of bytes.
@@ -63,9 +74,9 @@ pub(super) async fn probe_max_ops(shared: &EtcdShared) {
     }
 }
 
-/// The transaction in etcd's form. If a guard fails, etcd reads all guarded keys at that revision instead, so that the
-/// result can name those that failed.
-fn request(txn: &Txn) -> Request {
+/// The transaction in etcd's form. With `names_failed`, etcd reads all guarded keys at that revision instead if a guard fails, so
+/// that the result can name those that failed.
+fn request(txn: &Txn, names_failed: bool) -> Request {
     let ops: Vec<TxnOp> = txn
         .ops
         .iter()
@@ -77,7 +88,7 @@ fn request(txn: &Txn) -> Request {
             Op::Delete { key } => TxnOp::delete(key.as_str(), None),
         })
         .collect();
-    let look: Vec<TxnOp> = txn.guards.iter().map(look).collect();
+    let look: Vec<TxnOp> = txn.guards.iter().filter(|_| names_failed).map(look).collect();
     Request::new().when(txn.guards.iter().map(comparison).collect::<Vec<_>>()).and_then(ops).or_else(look)
 }
 
