@@ -83,7 +83,7 @@ pub(crate) async fn change_current_version(
     // `at_once` is for emergencies: it supersedes a rollout in progress.
     let starting = StartOptions { request, by, supersede: at_once };
     let request = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
-    Ok(Json(match begin_downloadable(&writer, &agents, &scope, StartTarget::Now(request), starting).await? {
+    Ok(Json(match begin_downloadable(&writer, &agents, &scope, newest, StartTarget::Now(request), starting).await? {
         StartOutcome::Started(StartedRollout { id, from, to, changed, revision, .. }) => {
             UpdateResponse { from, to, changed, rollout: Some(id), revision }
         }

@@ -7,7 +7,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::{PlanRequest, StartTarget};
-use muster_core::txn::Txn;
+use muster_core::txn::{Revision, Txn};
 use muster_rollout::command::RolloutCommand;
 use muster_rollout::decision::DecisionInput;
 use muster_rollout::executor::{
@@ -72,18 +72,23 @@ pub(crate) async fn serve_io(reader: &Reader, env: &EnvName, request: IoRequest)
     })
 }
 
-/// Runs an operator's request through the engine until it is done or refused.
+/// Runs an operator's request through the engine until it is done or refused. `newest`: the store's revision, if it was read since
+/// the request arrived.
 pub(crate) async fn run<R: OperatorRequest, E>(
     writer: &Writer,
     agents: &Agents,
     env: &EnvName,
+    newest: Option<Revision>,
     request: R,
 ) -> Result<R::Outcome, E>
 where
     E: From<R::Error> + From<HostError>,
 {
     let (mut executor, first) = RequestExecutor::new(request);
-    let mut got = serve_io(writer, env, first).await?;
+    let mut got = match (first, newest) {
+        (IoRequest::StoreRevision, Some(revision)) => IoResult::StoreRevision(revision),
+        (first, _) => serve_io(writer, env, first).await?,
+    };
     loop {
         got = match with_decision_input(writer, agents, env, |input| executor.next(input, got))?? {
             NextAction::Io(request) => serve_io(writer, env, request).await?,
@@ -202,16 +207,18 @@ fn strategy_from(request: &PlanRequest, config: &RolloutConfig) -> StrategySourc
     }
 }
 
-/// Starts a rollout: plans it, or starts a plan that is not stale.
+/// Starts a rollout: plans it, or starts a plan that is not stale. `newest`: as for [`run`].
 pub(crate) async fn begin(
     writer: &Writer,
     agents: &Agents,
     env: &EnvName,
+    newest: Revision,
     target: StartTarget,
     options: StartOptions,
 ) -> Result<StartOutcome, BeginError> {
     let by = options.by.clone();
-    let outcome: StartOutcome = run::<_, BeginError>(writer, agents, env, StartRollout::new(target, options)).await?;
+    let outcome: StartOutcome =
+        run::<_, BeginError>(writer, agents, env, Some(newest), StartRollout::new(target, options)).await?;
     if let StartOutcome::Started(StartedRollout { id, from, to, at_once, changed: true, .. }) = &outcome {
         let from = from.as_ref().map(Version::as_str);
         tracing::info!(%env, rollout = %id, from, %to, by, at_once, "rollout started");
@@ -227,7 +234,7 @@ pub(crate) async fn roll_back(
     request: RollBackRollout,
 ) -> Result<StartedRollout, BeginError> {
     let (id, by) = (request.id, request.options.by.clone());
-    let started: StartedRollout = run::<_, BeginError>(writer, agents, env, request).await?;
+    let started: StartedRollout = run::<_, BeginError>(writer, agents, env, None, request).await?;
     if started.changed {
         tracing::info!(%env, rollout = %started.id, to = %started.to, by, "rolling back rollout {id}");
     }
@@ -244,5 +251,5 @@ pub(crate) async fn send_command(
     by: String,
     request: String,
 ) -> Result<CommandOutcome, CommandError> {
-    run(writer, agents, env, OperatorCommand { id, command, by, request }).await
+    run(writer, agents, env, None, OperatorCommand { id, command, by, request }).await
 }

@@ -218,22 +218,25 @@ pub(crate) async fn start_rollout(
     JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
 ) -> Result<Json<StartResponse>, ApiError> {
     let options = StartOptions { request: request_id(&request)?, by: operator_name(author, by), supersede };
-    Ok(Json(match begin_downloadable(&writer, &agents, &scope, what, options).await? {
+    let newest = writer.latest_revision.read().await?;
+    Ok(Json(match begin_downloadable(&writer, &agents, &scope, newest, what, options).await? {
         StartOutcome::Started(rollout) => StartResponse::Started(started(rollout)),
         StartOutcome::NoOp(already) => StartResponse::AlreadyThere(already_there(already)),
     }))
 }
 
-/// Starts a rollout to a release whose bundle can be downloaded. Without its bundle every node would fail.
+/// Starts a rollout to a release whose bundle can be downloaded. Without its bundle every node would fail. `newest`: the store's
+/// revision, read since the request arrived.
 pub(crate) async fn begin_downloadable(
     writer: &Writer,
     agents: &Agents,
     scope: &Scope,
+    newest: Revision,
     what: StartTarget,
     options: StartOptions,
 ) -> Result<StartOutcome, ApiError> {
     let to = what.version();
-    writer.view.reach(writer.latest_revision.read().await?).await?;
+    writer.view.reach(newest).await?;
     let at_once = match &what {
         StartTarget::Plan(plan) => plan.at_once,
         StartTarget::Now(request) => request.at_once,
@@ -245,7 +248,7 @@ pub(crate) async fn begin_downloadable(
     if let Some(release) = scope.read(writer, |fleet| fleet.releases().get(to).cloned())? {
         open_bundle(writer, to, &release).await?;
     }
-    Ok(begin(writer, agents, &scope.env, what, options).await?)
+    Ok(begin(writer, agents, &scope.env, newest, what, options).await?)
 }
 
 fn already_there(already: executor::AlreadyAtVersion) -> AlreadyAtVersionResponse {
