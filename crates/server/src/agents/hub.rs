@@ -32,6 +32,9 @@ use super::session::{AgentSession, JoinRequest, SessionState, Sessions};
 use crate::app::Clock;
 use crate::view::{View, ViewChange};
 
+/// Streams that are woken before other tasks have their turn: less than a millisecond of work.
+const WOKEN_TOGETHER: usize = 64;
+
 /// A node of an environment.
 pub(crate) type EnvNode = (EnvName, NodeName);
 
@@ -324,32 +327,40 @@ impl Hub {
     }
 
     /// Wakes the sessions that a change of the view concerns, forever.
+    ///
+    /// A woken stream is a task that writes. Other tasks have their turn between some of them: requests, and the rollout controller,
+    /// whose next grants should not wait until all agents have the last ones.
     pub async fn wake(&self, mut changes: mpsc::Receiver<ViewChange>) {
         while let Some(change) = changes.recv().await {
-            match change {
-                ViewChange::Everything => self.inner().sessions.all().for_each(|session| session.wake.notify_one()),
-                ViewChange::Env(env, effects) if effects.desired => {
-                    self.inner().sessions.in_env(&env).for_each(|session| session.wake.notify_one());
+            let concerned = self.concerned(&change);
+            for (number, sessions) in concerned.chunks(WOKEN_TOGETHER).enumerate() {
+                if number > 0 {
+                    tokio::task::yield_now().await;
                 }
-                ViewChange::Env(env, effects) => {
-                    let inner = self.inner();
-                    for node in &effects.addressed_nodes {
-                        if let Some(session) = inner.sessions.get(&env, node) {
-                            session.wake.notify_one();
-                        }
-                    }
-                    let Some(index) = inner.lookups.get(&env) else { continue };
-                    let of_roles = (!effects.roles.is_empty())
-                        .then(|| index.by_role(|role| effects.roles.contains(role)))
-                        .into_iter()
-                        .flatten();
-                    let nodes = effects.lookups.iter().flat_map(|key| index.by_key(key)).chain(of_roles);
-                    for session in nodes.filter_map(|node| inner.sessions.get(&env, node)) {
-                        session.wake.notify_one();
-                    }
-                }
+                sessions.iter().for_each(|session| session.wake.notify_one());
             }
         }
+    }
+
+    /// The sessions that a change of the view concerns. One may be named more than once.
+    fn concerned(&self, change: &ViewChange) -> Vec<Arc<AgentSession>> {
+        let inner = self.inner();
+        let (env, effects) = match change {
+            ViewChange::Everything => return inner.sessions.all().cloned().collect(),
+            ViewChange::Env(env, effects) if effects.desired => return inner.sessions.in_env(env).cloned().collect(),
+            ViewChange::Env(env, effects) => (env, effects),
+        };
+        let session = |node: &NodeName| inner.sessions.get(env, node).cloned();
+        let mut concerned: Vec<_> = effects.addressed_nodes.iter().filter_map(session).collect();
+        if let Some(index) = inner.lookups.get(env) {
+            let of_roles = (!effects.roles.is_empty())
+                .then(|| index.by_role(|role| effects.roles.contains(role)))
+                .into_iter()
+                .flatten();
+            let nodes = effects.lookups.iter().flat_map(|key| index.by_key(key)).chain(of_roles);
+            concerned.extend(nodes.filter_map(session));
+        }
+        concerned
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
