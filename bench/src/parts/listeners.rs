@@ -1,7 +1,7 @@
 //! Thousands of agents that wait for another version: each reads its stream with as little work as possible.
 //!
-//! They share the machine with the measured server. A task reads into the stack of its thread and searches for one
-//! word; it keeps only the end of what it has read.
+//! As agents do, they take the connection over from HTTP. They share the machine with the measured server. A task reads
+//! into the stack of its thread and searches for one word; it keeps only the end of what it has read.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use etcd_client::{Client as EtcdClient, ConnectOptions};
 use muster_core::lookup::Tag;
 use muster_core::names::NodeName;
 use muster_core::txn::Generation;
-use muster_wire::sync::{SyncEvent, SyncOpen};
+use muster_wire::sync::{SyncEvent, SyncOpen, UPGRADE};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -135,7 +135,7 @@ fn request(address: &str, node: &NodeName, open: &SyncOpen) -> String {
     let body = serde_json::to_string(open).unwrap_or_default();
     format!(
         "POST /v1/envs/{ENV}/nodes/{node}/sync HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+         connection: upgrade\r\nupgrade: {UPGRADE}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
 }
