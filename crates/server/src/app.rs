@@ -81,10 +81,10 @@ pub struct Writer {
 
 /// The writer of a request: its changes are recorded with their origin. A handler whose changes are no matter of the audit, such
 /// as reports of nodes, takes `State<Writer>`.
-impl FromRequestParts<App> for Writer {
+impl FromRequestParts<AppState> for Writer {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, Response> {
         let origin = parts.extensions.get::<Arc<Origin>>().cloned();
         let unknown = || ApiError::internal("the origin of the request is unknown").into_response();
         let origin = origin.ok_or_else(unknown)?;
@@ -201,32 +201,41 @@ impl Deref for App {
     }
 }
 
-impl FromRef<App> for Reader {
-    fn from_ref(app: &App) -> Self {
+/// The state of the router, which copies it several times for each request: a copy of [`App`] is forty counted references.
+pub(crate) type AppState = Arc<App>;
+
+impl FromRef<AppState> for App {
+    fn from_ref(app: &AppState) -> Self {
+        (**app).clone()
+    }
+}
+
+impl FromRef<AppState> for Reader {
+    fn from_ref(app: &AppState) -> Self {
         app.reader.clone()
     }
 }
 
-impl FromRef<App> for Writer {
-    fn from_ref(app: &App) -> Self {
+impl FromRef<AppState> for Writer {
+    fn from_ref(app: &AppState) -> Self {
         app.writer.clone()
     }
 }
 
-impl FromRef<App> for Agents {
-    fn from_ref(app: &App) -> Self {
+impl FromRef<AppState> for Agents {
+    fn from_ref(app: &AppState) -> Self {
         app.agents.clone()
     }
 }
 
-impl FromRef<App> for Identities {
-    fn from_ref(app: &App) -> Self {
+impl FromRef<AppState> for Identities {
+    fn from_ref(app: &AppState) -> Self {
         app.identities.clone()
     }
 }
 
-impl FromRef<App> for ReplicaState {
-    fn from_ref(app: &App) -> Self {
+impl FromRef<AppState> for ReplicaState {
+    fn from_ref(app: &AppState) -> Self {
         app.replica.clone()
     }
 }

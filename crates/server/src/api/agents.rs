@@ -30,7 +30,7 @@ use crate::api::authorization::Client;
 use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::{PageQuery, Scope};
-use crate::app::{Agents, App, Reader, ReplicaState};
+use crate::app::{Agents, App, AppState, Reader, ReplicaState, Writer};
 use crate::epochs;
 use crate::server::{Takeover, TakeoverSlot};
 
@@ -123,21 +123,22 @@ impl<S: Sync> FromRequestParts<S> for SyncUpgrade {
 }
 
 /// Accepts a report. Its effect is durable when this responds. Duplicates are ignored.
+//
+// The most frequent request: it takes the shared state, not copies of its parts.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/reports",
     params(("env" = String, Path), ("node" = String, Path)),
     request_body = Report, responses((status = 200, body = ReportAck)))]
 pub(crate) async fn receive_report(
-    State(reader): State<Reader>,
-    State(agents): State<Agents>,
-    State(replica): State<ReplicaState>,
+    State(app): State<AppState>,
     scope: Scope,
     Path(path): Path<NodePath>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Json<ReportAck>, ApiError> {
-    let node = path.designed(&reader, &scope)?;
+    let App { writer: Writer { reader, .. }, agents, replica, .. } = &*app;
+    let node = path.designed(reader, &scope)?;
     let (me, holder) = (replica.membership.id(), duplicates::holder(&headers));
-    duplicates::check(&reader, &agents.hub, me, &scope.env, &node, holder).map_err(ApiError)?;
+    duplicates::check(reader, &agents.hub, me, &scope.env, &node, holder).map_err(ApiError)?;
     compatibility::check_header(&headers).map_err(ApiError)?;
     let report: Report = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
     if report.node != node {
@@ -146,7 +147,7 @@ pub(crate) async fn receive_report(
     if report.incarnation == 0 || report.seq == 0 {
         return Err(ApiError::invalid("incarnation and seq count from 1"));
     }
-    let (epoch, now) = (scope.read(&reader, Fleet::epoch)?, reader.clock.now());
+    let (epoch, now) = (scope.read(reader, Fleet::epoch)?, reader.clock.now());
     if !epochs::is_plausible(report.generation.epoch, epoch, now) {
         return Err(ApiError::invalid("invalid generation: its epoch is later than the clock of this server"));
     }

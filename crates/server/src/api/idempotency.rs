@@ -216,6 +216,9 @@ impl IdempotencyKeys {
 
 /// Executes a request with an idempotency key once, and repeats its response.
 pub(super) async fn execute_once(State(keys): State<Arc<IdempotencyKeys>>, request: Request, next: Next) -> Response {
+    if !request.headers().contains_key(KEY) {
+        return next.run(request).await;
+    }
     let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let operation = template.map(|path| (request.method().to_string(), path.to_owned()));
     let takes_key = operation.is_some_and(|operation| keys.operations.contains(&operation));

@@ -20,7 +20,7 @@ use utoipa::IntoParams;
 
 use crate::api::authorization::Client;
 use crate::api::error::{ApiError, Path};
-use crate::app::{App, Reader};
+use crate::app::{AppState, Reader};
 use crate::view::node_rows;
 
 /// Environment in the path. It exists, and the view has reached the revision that the client demands.
@@ -33,10 +33,10 @@ struct EnvPath {
     env: String,
 }
 
-impl FromRequestParts<App> for Scope {
+impl FromRequestParts<AppState> for Scope {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, ApiError> {
         fresh_enough(parts, app).await?;
         let Path(EnvPath { env: text }) = Path::from_request_parts(parts, app).await?;
         let fleets = app.view.fleets();
@@ -57,10 +57,10 @@ impl FromRequestParts<App> for Scope {
 /// Environment in the path, which may not exist yet.
 pub(crate) struct AnyEnv(pub(crate) EnvName);
 
-impl FromRequestParts<App> for AnyEnv {
+impl FromRequestParts<AppState> for AnyEnv {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, app: &AppState) -> Result<Self, ApiError> {
         fresh_enough(parts, app).await?;
         let Path(EnvPath { env }) = Path::from_request_parts(parts, app).await?;
         EnvName::new(env).map(Self).map_err(|error| ApiError::invalid(error.to_string()))

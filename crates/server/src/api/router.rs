@@ -11,7 +11,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
 use utoipa_axum::routes;
 
-use crate::app::App;
+use crate::app::{App, AppState};
 
 use super::access::{AccessControl, check_access};
 use super::error::REQUEST_ID;
@@ -35,7 +35,7 @@ const BODY_LIMIT: usize = 2 * 1024 * 1024;
 struct Description;
 
 /// Routes of all users, in the order of the document.
-fn routes() -> OpenApiRouter<App> {
+fn routes() -> OpenApiRouter<AppState> {
     let adders = [
         fleet_routes,
         rollout_routes,
@@ -52,7 +52,7 @@ fn routes() -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for operators of the fleet.
-fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn fleet_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(environments::list_environments))
         .routes(routes!(environments::show_environment, environments::destroy_environment))
@@ -81,7 +81,7 @@ fn fleet_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for operators of versions and rollouts.
-fn rollout_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn rollout_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(versions::show_current_version, versions::change_current_version))
         .routes(routes!(versions::list_running_versions))
@@ -105,7 +105,7 @@ fn rollout_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for authors of releases.
-fn release_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn release_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(releases::list_releases))
         .routes(routes!(releases::show_release, releases::push_release))
@@ -114,7 +114,7 @@ fn release_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for authors of designs.
-fn design_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn design_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(design::show_design))
         .routes(routes!(design::list_revisions))
@@ -137,7 +137,7 @@ fn design_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for machines that join, and for administrators of identities.
-fn identity_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn identity_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(authority::show_authority))
         .routes(routes!(authority::show_rotation, authority::rotate_authority, authority::cancel_rotation))
@@ -150,7 +150,7 @@ fn identity_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for people, and for administrators of people.
-fn people_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn people_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(login::show_login, login::log_in).layer(DefaultBodyLimit::max(login::BODY_LIMIT)))
         .routes(routes!(users::who_am_i))
@@ -164,7 +164,7 @@ fn people_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for agents.
-fn agent_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn agent_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(agents::open_stream))
         .routes(routes!(agents::receive_report))
@@ -175,12 +175,12 @@ fn agent_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
 }
 
 /// Adds the routes for other replicas.
-fn replica_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn replica_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router.routes(routes!(agents::list_activities)).routes(routes!(server::run_doctor_on_self))
 }
 
 /// Adds the routes for administrators of the server.
-fn server_routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
+fn server_routes(router: OpenApiRouter<AppState>) -> OpenApiRouter<AppState> {
     router
         .routes(routes!(server::run_doctor))
         .routes(routes!(backup::download_backup))
@@ -225,5 +225,5 @@ pub(crate) fn router(app: App, access: Arc<AccessControl>) -> Router {
         .layer(SetRequestIdLayer::new(id, MakeRequestUuid))
         .layer(axum::middleware::map_request(error::drop_invalid_request_id))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .with_state(app)
+        .with_state(Arc::new(app))
 }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::request::{Author, PageQuery, Scope};
 use crate::api::rollouts::{RolloutPath, active_rollout, operator_name, request_id};
-use crate::app::{Agents, App, Reader, Writer};
+use crate::app::{Agents, App, AppState, Reader, Writer};
 use crate::rollouts::host::send_command;
 use crate::rollouts::status_response;
 
@@ -94,10 +94,10 @@ pub(crate) struct CommandRequest {
     full: bool,
 }
 
-impl FromRequest<App> for CommandRequest {
+impl FromRequest<AppState> for CommandRequest {
     type Rejection = Response;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+    async fn from_request(request: Request, app: &AppState) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let scope = Scope::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
         let Path(path) = Path::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
