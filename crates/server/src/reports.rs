@@ -31,7 +31,7 @@ use tokio::time::timeout;
 
 use crate::app::Clock;
 use crate::blobs::Blobs;
-use crate::blobs::report_packs::{self, ReportPack, ReportPlace, StoredReport};
+use crate::blobs::report_packs::{self, ReportPack, ReportPlace};
 use crate::metrics::ReportMetrics;
 use crate::view::View;
 
@@ -74,7 +74,6 @@ pub(crate) struct PendingReport {
     report: Report,
     /// The report with its log, as it was sent.
     body: Bytes,
-    stored: StoredReport,
     /// Known when the group of the report is.
     place: Option<ReportPlace>,
     reply: oneshot::Sender<Result<ReportAck, ReportError>>,
@@ -94,7 +93,7 @@ impl Submission for PendingReport {
     }
 
     fn place_logs(group: &mut [Self]) {
-        let places = report_packs::place(group.iter().map(|pending| (&pending.stored, &pending.body[..])));
+        let places = report_packs::place(group.iter().map(|pending| &pending.body[..]));
         group.iter_mut().zip(places).for_each(|(pending, place)| pending.place = Some(place));
     }
 }
@@ -129,8 +128,7 @@ impl Reports {
     async fn commit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportAck, ReportError> {
         let (reply, answer) = oneshot::channel();
         let node = ReportingNode::new((env, report.node.clone()));
-        let stored = StoredReport::new(&body);
-        let pending = PendingReport { node, report, body, stored, place: None, reply };
+        let pending = PendingReport { node, report, body, place: None, reply };
         self.queue.send(pending).await.map_err(|_| ReportError::Stopping)?;
         answer.await.unwrap_or(Err(ReportError::Stopping))
     }
@@ -349,3 +347,6 @@ impl IntakeHost {
         pending.answer(answer);
     }
 }
+
+#[cfg(test)]
+mod tests;

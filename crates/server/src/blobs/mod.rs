@@ -120,9 +120,14 @@ impl Blobs {
         results
     }
 
-    /// Stores packs of reports, with a result for each.
+    /// Stores packs of reports, compressed, with a result for each.
     pub(crate) fn keep_packs(&self, packs: &[&ReportPack]) -> Vec<io::Result<()>> {
-        self.keep_each(&packs.iter().map(|pack| (&*pack.digest, &*pack.bytes)).collect::<Vec<_>>())
+        let compressed: Vec<Option<Vec<u8>>> = packs.iter().map(|pack| directory::smaller(&pack.bytes)).collect();
+        let stored = |(pack, smaller)| {
+            let (pack, smaller): (&ReportPack, &Option<Vec<u8>>) = (pack, smaller);
+            (&*pack.digest, smaller.as_deref().unwrap_or(&pack.bytes))
+        };
+        self.keep_each(&packs.iter().copied().zip(&compressed).map(stored).collect::<Vec<_>>())
     }
 
     /// Stores blobs whose digests are known, durably: they survive a power failure when this returns.

@@ -2,8 +2,9 @@
 //! report in it.
 //!
 //! A pack is an immutable blob, named by the digest of its content as any other. It begins with [`MAGIC`]; then follow the
-//! reports, compressed, each after its length. The place of a report is `<digest>:<number>`. A report alone, or a large one, is
-//! a blob of its own, and its place is the digest.
+//! reports, each after its length. A pack is compressed as a whole: reports of one group resemble each other, and each use of the
+//! compressor has a cost of its own. In packs of earlier versions each report is compressed. The place of a report is
+//! `<digest>:<number>`. A report alone, or a large one, is a blob of its own, and its place is the digest.
 //!
 //! A pack is removed when no history has any of its reports. The nodes of a group report at the same time, and then about
 //! equally often, so most of its reports leave their histories together.
@@ -17,20 +18,11 @@ const MAGIC: [u8; 8] = *b"reports1";
 /// Larger reports are blobs of their own. A pack then has at most 4 MiB, and can be verified in memory.
 const LARGE: usize = 256 * 1024;
 
-/// A report as it is stored.
-#[derive(Debug)]
-pub(crate) struct StoredReport(Vec<u8>);
-
-impl StoredReport {
-    pub(crate) fn new(body: &[u8]) -> Self {
-        Self(directory::smaller(body).unwrap_or_else(|| body.to_vec()))
-    }
-}
-
 /// Blob with one or more reports.
 #[derive(Debug)]
 pub(crate) struct ReportPack {
     pub(crate) digest: String,
+    /// The content, not compressed.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -43,34 +35,36 @@ pub(crate) struct ReportPlace {
 }
 
 /// Chooses the places of reports that are committed together, given with their bodies.
-pub(crate) fn place<'r>(reports: impl IntoIterator<Item = (&'r StoredReport, &'r [u8])>) -> Vec<ReportPlace> {
-    let reports: Vec<_> = reports.into_iter().collect();
-    let is_packed = |(stored, _): &&(&StoredReport, &[u8])| stored.0.len() <= LARGE;
-    if reports.iter().filter(is_packed).count() < 2 {
-        return reports.into_iter().map(alone).collect();
+pub(crate) fn place<'r>(bodies: impl IntoIterator<Item = &'r [u8]>) -> Vec<ReportPlace> {
+    let bodies: Vec<&[u8]> = bodies.into_iter().collect();
+    let is_packed = |body: &&&[u8]| body.len() <= LARGE;
+    let packed = || bodies.iter().filter(is_packed);
+    if packed().count() < 2 {
+        return bodies.into_iter().map(alone).collect();
     }
-    let mut bytes = MAGIC.to_vec();
-    for (StoredReport(stored), _) in reports.iter().filter(is_packed) {
-        bytes.extend(u32::try_from(stored.len()).unwrap_or(u32::MAX).to_le_bytes());
-        bytes.extend(stored);
+    let mut bytes = Vec::with_capacity(MAGIC.len() + packed().map(|body| size_of::<u32>() + body.len()).sum::<usize>());
+    bytes.extend(MAGIC);
+    for body in packed() {
+        bytes.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend(*body);
     }
     let pack = Arc::new(ReportPack { digest: Blobs::digest(&bytes), bytes });
     let mut number = 0;
-    let place = |report| {
-        if !is_packed(&&report) {
-            return alone(report);
+    let place = |body| {
+        if !is_packed(&&body) {
+            return alone(body);
         }
         let text = format!("{}:{number}", pack.digest);
         number += 1;
         ReportPlace { pack: Arc::clone(&pack), text }
     };
-    reports.into_iter().map(place).collect()
+    bodies.into_iter().map(place).collect()
 }
 
-/// A blob of its own. Its name is the digest of the uncompressed report.
-fn alone((StoredReport(stored), body): (&StoredReport, &[u8])) -> ReportPlace {
+/// A blob of its own.
+fn alone(body: &[u8]) -> ReportPlace {
     let digest = Blobs::digest(body);
-    ReportPlace { text: digest.clone(), pack: Arc::new(ReportPack { digest, bytes: stored.clone() }) }
+    ReportPlace { text: digest.clone(), pack: Arc::new(ReportPack { digest, bytes: body.to_vec() }) }
 }
 
 /// Digest of the blob at a place.
@@ -99,8 +93,7 @@ mod tests {
     use super::*;
 
     fn placed(bodies: &[Vec<u8>]) -> Vec<ReportPlace> {
-        let stored: Vec<StoredReport> = bodies.iter().map(|body| StoredReport::new(body)).collect();
-        place(stored.iter().zip(bodies.iter().map(Vec::as_slice)))
+        place(bodies.iter().map(Vec::as_slice))
     }
 
     #[test]
@@ -109,7 +102,6 @@ mod tests {
         let bodies = [b"{\"a\":1}".to_vec(), long, b"{}".to_vec()];
         let places = placed(&bodies);
         let pack = &places[0].pack;
-        assert!(pack.bytes.len() < 1000, "{} bytes: they are compressed", pack.bytes.len());
         for (number, (place, body)) in places.iter().zip(&bodies).enumerate() {
             assert_eq!(place.text, format!("{}:{number}", pack.digest));
             assert_eq!((blob_of(&place.text), &place.pack.digest), (&*pack.digest, &pack.digest));
@@ -125,17 +117,26 @@ mod tests {
         let alone = placed(&[b"{}".to_vec()]);
         assert_eq!((&alone[0].text, &alone[0].pack.bytes), (&Blobs::digest(b"{}"), &b"{}".to_vec()));
         assert_eq!(report_at(&alone[0].text, b"{}").unwrap(), b"{}");
-        // Bytes that cannot be compressed.
-        let mut state = 1_u32;
-        let mut random = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state.to_be_bytes()[0]
-        };
-        let large: Vec<u8> = (0..LARGE + 9).map(|_| random()).collect();
+        let large = vec![b'x'; LARGE + 1];
         let places = placed(&[large.clone(), b"{}".to_vec(), b"[]".to_vec()]);
         assert_eq!(places[0].text, Blobs::digest(&large));
         assert_eq!(places[1].pack.digest, places[2].pack.digest);
         assert_eq!(report_at(&places[2].text, &places[2].pack.bytes).unwrap(), b"[]");
+    }
+
+    #[test]
+    fn pack_of_an_earlier_version_is_readable() {
+        let bodies = ["{\"log\":\"a line\"}".repeat(500).into_bytes(), b"{}".to_vec()];
+        let mut bytes = MAGIC.to_vec();
+        for body in &bodies {
+            let stored = directory::smaller(body).unwrap_or_else(|| body.clone());
+            bytes.extend(u32::try_from(stored.len()).unwrap().to_le_bytes());
+            bytes.extend(stored);
+        }
+        assert!(bytes.len() < 1000, "{} bytes: they are compressed", bytes.len());
+        for (number, body) in bodies.iter().enumerate() {
+            assert_eq!(report_at(&format!("digest:{number}"), &bytes).as_ref(), Some(body));
+        }
     }
 
     #[test]
