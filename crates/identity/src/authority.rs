@@ -298,8 +298,10 @@ pub(crate) fn time(at: Timestamp) -> Result<OffsetDateTime, IssueError> {
     OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| IssueError::Time(at))
 }
 
+/// With line feeds alone: the text is shown in terminals, which escape carriage returns.
 pub(crate) fn pem(der: &CertificateDer<'_>) -> String {
-    pem::encode(&pem::Pem::new("CERTIFICATE", der.to_vec()))
+    let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new("CERTIFICATE", der.to_vec()), config)
 }
 
 #[cfg(test)]

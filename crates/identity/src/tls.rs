@@ -235,7 +235,7 @@ impl PinnedRoot {
     /// The root of the server, in PEM, once a connection has been made.
     pub fn found_pem(&self) -> Option<String> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        Some(pem::encode(&pem::Pem::new("CERTIFICATE", found.to_vec())))
+        Some(certificate::to_pem(&found))
     }
 }
 

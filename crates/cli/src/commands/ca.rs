@@ -114,7 +114,8 @@ pub(super) async fn show(_: &ShowArgs, globals: &Globals, terminal: &mut Termina
             write_rotation(out, response, now);
         }
         out.gap();
-        out.line(format_args!("{}", shown.authority.root.trim_end()));
+        // An older server ends the lines with CR LF.
+        shown.authority.root.lines().for_each(|line| out.line(format_args!("{line}")));
     });
     Ok(Exit::Yes)
 }

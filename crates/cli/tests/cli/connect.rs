@@ -264,6 +264,23 @@ async fn serve_is_reached_by_socket_and_by_token() {
     server.kill().await.unwrap();
 }
 
+/// The text form is copied from terminals, which escape control characters.
+#[tokio::test]
+async fn root_certificate_in_a_terminal_is_valid_pem() {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let machine = Machine::new();
+    let mut serve = machine.muster(&["serve", "--store", "embedded:store", "--listen", "127.0.0.1:0"]);
+    let mut server = serve.current_dir(machine.path("work")).spawn().unwrap();
+    let line = BufReader::new(server.stdout.take().unwrap()).lines().next_line().await.unwrap().unwrap();
+    assert!(line.starts_with("API: "), "{line}");
+    let text = machine.run(&["ca", "show"]).await;
+    assert!(text.starts_with("exit 0\n") && !text.contains("\\u000d"), "{text}");
+    let roots = muster_identity::certificate::from_pem(&text).unwrap();
+    let pin = muster_identity::token::Pin::of(&roots[0]).unwrap();
+    assert!(roots.len() == 1 && text.contains(&format!("pin      {pin}")), "{text}");
+    server.kill().await.unwrap();
+}
+
 /// A listener that never answers stands for a cluster that hangs.
 #[test]
 fn signal_stops_a_server_that_waits_for_its_store() {
