@@ -47,7 +47,7 @@ pub enum AuthorityError {
     Key(#[source] rcgen::Error),
     #[error("the clock of this machine cannot be used for a certificate authority: set it")]
     Time(#[source] IssueError),
-    #[error("the private key of the certificate authority cannot be read; restore the file from a backup")]
+    #[error("the private key of the certificate authority cannot be used{}", key_advice(.0))]
     KeyFile(#[source] PrivateFileError),
     #[error("the certificate {} of the certificate authority cannot be used", path.display())]
     Certificate {
@@ -89,6 +89,14 @@ pub enum IssueError {
     Time(Timestamp),
     #[error("the key of the certificate cannot be used")]
     Key(#[source] rustls::Error),
+}
+
+/// A file that others can read says itself what to do.
+fn key_advice(error: &PrivateFileError) -> &'static str {
+    match error {
+        PrivateFileError::Io { .. } => "; restore the file from a backup, or copy it from another server",
+        PrivateFileError::NotPrivate { .. } => "",
+    }
 }
 
 /// Issues certificates.
@@ -482,7 +490,11 @@ mod tests {
         };
         let (key, certificate) = (ca.join(KEY_FILE), ca.join(CERTIFICATE_FILE));
         fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(reason().contains("other users can read the private key") && reason().contains("0600"), "{}", reason());
+        assert!(
+            reason().contains("other users can read the private key") && reason().contains("chmod 600"),
+            "{}",
+            reason()
+        );
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
 
         Authority::open_or_create(&other, now()).unwrap();

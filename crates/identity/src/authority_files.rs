@@ -20,6 +20,7 @@ use rustls::pki_types::CertificateDer;
 use crate::authority::{self, Authority, AuthorityError, CERTIFICATE_FILE};
 use crate::certificate;
 use crate::private_file;
+use crate::token::Pin;
 
 /// File with the pin of the authority in use.
 const CURRENT_FILE: &str = "current";
@@ -52,7 +53,9 @@ impl AuthorityFiles {
         let initial = match current(directory).and_then(|pin| known.get(&pin).cloned()) {
             Some(marked) => marked,
             None => {
-                let first = Arc::new(Authority::open(directory, now)?);
+                // Without the first one, the reason that counts is that of the one in use.
+                let in_use = |error| current(directory).and_then(|pin| problem(directory, &pin, now)).unwrap_or(error);
+                let first = Arc::new(Authority::open(directory, now).map_err(in_use)?);
                 known.insert(first.pin().to_string(), first.clone());
                 first
             }
@@ -86,6 +89,11 @@ impl AuthorityFiles {
             known.entry(pin).or_insert(authority);
         }
         problems
+    }
+
+    /// The reason why the authority with a pin cannot be used, though the directory has its certificate.
+    pub fn problem(&self, pin: &str, now: Timestamp) -> Option<AuthorityError> {
+        problem(&self.directory, pin, now)
     }
 
     /// Makes the files of a new authority.
@@ -143,6 +151,16 @@ fn read(directory: &Path, now: Timestamp) -> (BTreeMap<String, Arc<Authority>>, 
     (known, problems)
 }
 
+fn problem(directory: &Path, pin: &str, now: Timestamp) -> Option<AuthorityError> {
+    let has_pin = |path: &PathBuf| {
+        let text = fs::read_to_string(path.join(CERTIFICATE_FILE)).ok();
+        let root = text.and_then(|text| certificate::from_pem(&text).ok()?.pop());
+        root.is_some_and(|root| Pin::of(&root).is_ok_and(|found| found.to_string() == pin))
+    };
+    let all = std::iter::once(directory.to_owned()).chain(subdirectories(directory));
+    all.filter(has_pin).find_map(|path| Authority::open(&path, now).err())
+}
+
 /// Root certificates of the authorities in a directory, for clients on the machine of a server.
 pub fn known_roots(directory: &Path) -> Vec<CertificateDer<'static>> {
     let files = std::iter::once(directory.to_owned()).chain(subdirectories(directory));
@@ -178,11 +196,35 @@ mod tests {
         assert_eq!(initial(), first);
         files.set_current(&second).unwrap();
         assert_eq!(initial(), second);
-        // The replaced authority may be deleted; that in use may not.
+        // The replaced authority may be deleted.
         fs::remove_file(ca.join("ca.key")).unwrap();
         assert_eq!(initial(), second);
+    }
+
+    #[test]
+    fn unusable_key_of_the_authority_in_use_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca");
+        let files = AuthorityFiles::open_or_create(&ca, now()).unwrap();
+        let first = files.initial().pin().to_string();
+        let second = files.create(now()).unwrap().pin().to_string();
+        files.set_current(&second).unwrap();
+        let key = ca.join(&second[..NAME_DIGITS]).join("ca.key");
+        let chain = |error: AuthorityError| format!("{error}: {}", std::error::Error::source(&error).unwrap());
+        let reason = |pin: &str| AuthorityFiles::open(&ca, now()).unwrap().problem(pin, now()).map(chain);
+        assert_eq!(reason(&second), None);
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        // The first one is complete, and is not taken for the one in use.
+        let found = reason(&second).unwrap();
+        assert!(found.contains(&format!("`chmod 600 {}`", key.display())), "{found}");
+        assert_eq!(reason(&first), None);
         fs::remove_file(&key).unwrap();
-        assert!(AuthorityFiles::open(&ca, now()).is_err());
+        let found = reason(&second).unwrap();
+        assert!(found.contains("restore the file from a backup") && found.contains(&*key.to_string_lossy()), "{found}");
+        // Without the first one too, the reason is not that of the first one.
+        fs::remove_file(ca.join("ca.key")).unwrap();
+        let found = chain(AuthorityFiles::open(&ca, now()).unwrap_err());
+        assert!(found.contains(&*key.to_string_lossy()), "{found}");
     }
 
     #[test]

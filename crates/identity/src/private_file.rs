@@ -16,8 +16,8 @@ pub enum PrivateFileError {
         source: io::Error,
     },
     #[error(
-        "other users can read the private key {} (mode {mode:03o}): replace the key if that was so for long, and give the file \
-         mode 0600", path.display()
+        "other users can read the private key {} (mode {mode:03o}): replace the key if that was so for long, and run \
+         `chmod 600 {}`", path.display(), path.display()
     )]
     NotPrivate { path: PathBuf, mode: u32 },
 }

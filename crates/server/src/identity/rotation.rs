@@ -13,6 +13,7 @@ use muster_core::authority::{AuthorityRecord, decide_rotation};
 use muster_core::keys::ServerKey;
 use muster_core::names::EnvName;
 use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_identity::authority::AuthorityError;
 use muster_store::{CommitOutcome, Store, StoreError};
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
@@ -39,6 +40,16 @@ pub enum EstablishError {
          they are lost, replace it with --replace-authority: all machines have to join again"
     )]
     OtherAuthority { expected: String, found: String, directory: String, place: String },
+    #[error(
+        "this server cannot use the certificate authority {pin} of its store: correct its files, and start the server again; no \
+         other authority is needed, and no machine has to join again{place}"
+    )]
+    UnusableAuthority {
+        pin: String,
+        place: String,
+        #[source]
+        source: AuthorityError,
+    },
     #[error("the record of the certificate authority cannot be written")]
     Store(#[from] StoreError),
     #[error("the record of the certificate authority cannot be read back")]
@@ -75,11 +86,17 @@ pub(crate) async fn establish(
         let known = view.server_records().authority().cloned();
         if let Some((record, at)) = &known {
             let expected = &record.issuing().pin;
+            // The problem of the authority that is needed is looked up below; those of others do not matter.
             drop(files.read_again(now));
             if files.get(expected).is_some() {
                 return Ok(tls.apply(record, Some(*at), now)?);
             }
             if !may_replace {
+                if let Some(source) = files.problem(expected, now) {
+                    let place = holder(view, expected);
+                    let place = if place.is_empty() { place } else { format!("; copies can be had{place}") };
+                    return Err(EstablishError::UnusableAuthority { pin: expected.clone(), place, source });
+                }
                 return Err(EstablishError::OtherAuthority {
                     expected: expected.clone(),
                     found: files.initial().pin().to_string(),

@@ -1,5 +1,7 @@
 //! Several servers with TLS: one certificate authority, and identities that count on all of them.
 
+use std::os::unix::fs::PermissionsExt;
+
 use muster_core::authority::RotationPhase;
 use muster_core::identity::TokenScope;
 use muster_identity::certificate;
@@ -59,6 +61,34 @@ async fn server_with_another_authority_does_not_start() {
     let pin = a.client.authority().await.unwrap().pin;
     assert!(refused.contains(&format!("have the certificate authority {pin}")), "{refused}");
     assert!(refused.contains("copy ca.crt and ca.key") && refused.contains(" from the server on "), "{refused}");
+    a.stop().await;
+    b.stop().await;
+}
+
+/// The first key is still there: it must not be taken for the one in use, and no advice to replace the authority must be given.
+#[tokio::test]
+async fn server_with_an_unusable_key_after_a_rotation_says_what_to_do() {
+    let cluster = Cluster::patient().await.with_authority("ca");
+    let (a, b) = cluster.pair(&[("db1", "db")]).await;
+    let rotation = a.client.rotate_authority(&RotateAuthority::default(), "ada").await.unwrap().rotation.unwrap();
+    let pin = || a.app.view.server_records().authority().map(|(record, _)| record.current.pin.clone());
+    until("the new authority is in use", || pin().as_ref() == Some(&rotation.pin)).await;
+    let ca = cluster.dir.path().join("ca");
+    let key = ca.join(&rotation.pin[..16]).join("ca.key");
+    assert!(ca.join("ca.key").exists());
+    let refusal = async || {
+        let refused = cluster.start(cluster.blobs()).await.err().unwrap();
+        let causes = std::iter::successors(Some(&refused as &dyn std::error::Error), |error| error.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    };
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let text = refusal().await;
+    assert!(text.contains(&rotation.pin) && text.contains(&format!("`chmod 600 {}`", key.display())), "{text}");
+    assert!(!text.contains("--replace-authority"), "{text}");
+    std::fs::rename(&key, ca.join("kept")).unwrap();
+    let text = refusal().await;
+    assert!(text.contains("restore the file from a backup") && text.contains(&*key.to_string_lossy()), "{text}");
+    assert!(text.contains(" from the server on ") && !text.contains("--replace-authority"), "{text}");
     a.stop().await;
     b.stop().await;
 }
