@@ -249,6 +249,10 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// Reason why a certificate is not renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RenewalRefusal {
+    #[error("the connection has no certificate: a certificate is renewed by a machine that presents it")]
+    NoCertificate,
+    #[error("the certificate of the connection is not one of {node} with the key of the request")]
+    OtherCertificate { node: NodeName },
     #[error("no machine has joined as {node}, or another one has")]
     UnknownKey { node: NodeName },
     #[error("the certificate of {node} was revoked by {by}: {reason}")]
@@ -257,7 +261,7 @@ pub enum RenewalRefusal {
     TooLate { node: NodeName, expires: Timestamp },
 }
 
-/// Decides whether the holder of a key gets a new certificate for its node.
+/// Decides whether the holder of a key gets a new certificate for its node. The caller has checked that it is the holder.
 pub fn decide_renewal<'a>(
     fleet: &'a Fleet,
     node: &NodeName,

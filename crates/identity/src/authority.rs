@@ -471,9 +471,42 @@ mod tests {
             let client = client(node_certificate(&authority, issued)).unwrap();
             handshake(server(&authority, replica), client, "10.0.0.1").unwrap();
         }
+    }
+
+    /// The server sees that it has ended, and lets its holder renew it.
+    #[test]
+    fn ended_certificate_of_a_known_authority_proves_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
+        let other = Authority::open_or_create(&dir.path().join("other"), now()).unwrap();
+        let long_ago = now() - SignedDuration::from_hours(100);
+        let outcome = |certified: Arc<CertifiedKey>| {
+            let replica = authority.issue_replica(&["10.0.0.1".to_owned()], &[], now()).unwrap();
+            let client = client_config(&[authority.root().clone()], Some(PresentedCertificate::new(certified)));
+            handshake(server(&authority, replica), client.unwrap(), "10.0.0.1")
+        };
+        let seen = outcome(node_certificate(&authority, long_ago)).unwrap().unwrap();
+        assert_eq!(certificate::read(&seen).unwrap().expires, certificate::expires(&seen).unwrap());
+        assert!(certificate::expires(&seen).unwrap() < now());
+        assert!(outcome(node_certificate(&other, long_ago)).is_err(), "of another authority");
+        let early = node_certificate(&authority, now() + SignedDuration::from_hours(3));
+        assert!(outcome(early).is_err(), "a certificate that does not count yet");
+        // The certificate of one machine with the key of another one proves nothing.
+        let (shown, key) = (node_certificate(&authority, long_ago), node_certificate(&authority, now()));
+        let stolen = Arc::new(CertifiedKey::new(shown.cert.clone(), key.key.clone()));
+        assert!(outcome(stolen).is_err(), "without the key of the certificate");
+    }
+
+    #[test]
+    fn certificates_in_pem_have_no_carriage_return() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::open_or_create(&dir.path().join("ca"), now()).unwrap();
+        let (pinned, found) = pinned_config(authority.pin()).unwrap();
         let replica = authority.issue_replica(&["10.0.0.1".to_owned()], &[], now()).unwrap();
-        let ended = client(node_certificate(&authority, now() - SignedDuration::from_hours(25))).unwrap();
-        assert!(handshake(server(&authority, replica), ended, "10.0.0.1").is_err(), "a certificate that has ended");
+        handshake(server(&authority, replica), pinned, "10.0.0.1").unwrap();
+        for text in [authority.root_pem(), authority.chain_pem(), found.found_pem().unwrap()] {
+            assert!(!text.contains('\r') && text.lines().count() > 5, "{text:?}");
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl CertificateName {
     }
 }
 
-/// A certificate whose chain has been verified.
+/// A certificate whose chain has been verified. It may have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCertificate {
     pub name: CertificateName,

@@ -2,18 +2,21 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
 };
 use thiserror::Error;
 
@@ -92,13 +95,14 @@ pub fn certified_key(chain: &str, key: &str) -> Result<Arc<CertifiedKey>, TlsErr
     Ok(Arc::new(certified))
 }
 
-/// Configuration of a server. Clients may present a certificate of one of the roots; others have no identity.
+/// Configuration of a server. Clients may present a certificate of one of the roots, also one that has ended; others have no
+/// identity. The caller compares the end of the certificate with its clock.
 pub fn server_config(
     certificate: Arc<PresentedCertificate>,
     roots: &[CertificateDer<'static>],
 ) -> Result<ServerConfig, TlsError> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store(roots)?), provider());
-    let verifier = verifier.allow_unauthenticated().build()?;
+    let verifier = Arc::new(EndedCertificates(verifier.allow_unauthenticated().build()?));
     let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let mut config = config.with_client_cert_verifier(verifier).with_cert_resolver(certificate);
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -106,6 +110,64 @@ pub fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// Verifies a client's certificate that has ended as of its end: the handshake proves that the client has its key, with which it
+/// may renew the certificate.
+#[derive(Debug)]
+struct EndedCertificates(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for EndedCertificates {
+    fn offer_client_auth(&self) -> bool {
+        self.0.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        match self.0.verify_client_cert(end_entity, intermediates, now) {
+            Err(Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })) => {
+                let end = certificate::expires(end_entity).map_err(|_| CertificateError::BadEncoding)?;
+                let end = u64::try_from(end.as_second()).map_err(|_| CertificateError::BadEncoding)?;
+                let end = UnixTime::since_unix_epoch(Duration::from_secs(end));
+                self.0.verify_client_cert(end_entity, intermediates, end)
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
 }
 
 /// The roots by which a client recognises its servers. They are replaced when the authority is rotated.

@@ -158,11 +158,6 @@ impl NodeIdentity {
         Ok(Credentials { token: None, tls: Some(tls) })
     }
 
-    /// Credentials without the certificate: a server refuses one that has ended before it reads the request.
-    fn without_certificate(&self) -> Result<Credentials, LoadIdentityError> {
-        Ok(Credentials { token: None, tls: Some(tls::rotating_config(self.roots.clone(), None)?) })
-    }
-
     /// Pins of the roots that are stored.
     fn root_pins(&self) -> Result<Vec<String>, LoadIdentityError> {
         let roots = certificate::from_pem(&self.files.read(&self.files.roots())?)?;

@@ -1,4 +1,4 @@
-//! Renews the certificate of the node at two thirds of its life, by proof of its key.
+//! Renews the certificate of the node at two thirds of its life, by proof of its key: the agent presents the last certificate.
 //!
 //! A server that was away for longer than the certificate lives renews an ended one too, within its grace time.
 
@@ -86,7 +86,8 @@ impl Renewal {
         let request = make_request(&self.identity.key).map_err(|error| error_chain(&error))?;
         let roots = self.identity.root_pins().map_err(|error| error_chain(&error))?;
         let request = RenewRequest { env: self.env.clone(), node: self.node.clone(), request, roots };
-        let credentials = self.identity.without_certificate().map_err(|error| error_chain(&error))?;
+        // The handshake with the last certificate, which may have ended, proves that this machine has the key.
+        let credentials = self.identity.credentials().map_err(|error| error_chain(&error))?;
         let mut why = "there is no server with TLS".to_owned();
         for server in self.servers.all().iter().filter(|server| server.base().starts_with("https:")) {
             let client = Client::with_credentials(server.base(), &credentials).map_err(|error| error_chain(&error))?;

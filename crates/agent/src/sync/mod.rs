@@ -297,8 +297,8 @@ impl Sync {
         }
     }
 
-    /// Requests a renewal when no connection can be opened: the servers may not trust the authority of this certificate any more,
-    /// and refuse it before they read a request. A renewal needs no certificate.
+    /// Requests a renewal when the servers may refuse this certificate: it has ended, or they do not trust its authority any more.
+    /// Either can be renewed.
     fn doubt_certificate(&self, why: &str, route: &mut StreamRoute) {
         let is_refused = why.contains("certificate") || why.contains("alert");
         let is_recent = route.doubted.is_some_and(|when| when.elapsed() < DOUBT_INTERVAL);

@@ -13,19 +13,20 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use muster_core::audit::Actor;
 use muster_core::user::authenticate;
-use muster_identity::certificate::{CertificateName, VerifiedCertificate};
+use muster_identity::certificate::CertificateName;
 use muster_identity::token::UserToken;
 use muster_wire::design::AUTHOR;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::token::Token;
 
-use super::authorization::{Client, authorize};
+use super::authorization::{Client, authorize, is_renewal};
 use super::contract;
 use super::error::{ApiError, REQUEST_ID};
 use super::failed_logins::FailedLogins;
 use super::request::author_line;
 use crate::app::{App, Reader};
 use crate::audit::Origin;
+use crate::identity::tls::{CertificateStanding, ClientCertificate};
 use crate::server::Place;
 
 pub(super) const TOKEN_HINT: &str = "a person logs in with `muster login URL`; an administrator gives the token file of the server with --token-file or \
@@ -47,8 +48,18 @@ pub(crate) enum Encryption {
     Plain,
     Tls {
         /// The client's certificate, whose chain was verified.
-        certificate: Option<Arc<VerifiedCertificate>>,
+        certificate: Option<Arc<ClientCertificate>>,
     },
+}
+
+impl Peer {
+    /// The certificate of the connection, of which the client has the key. It may have ended.
+    pub(crate) fn certificate(&self) -> Option<&ClientCertificate> {
+        match self {
+            Peer::Tcp { encryption: Encryption::Tls { certificate }, .. } => certificate.as_deref(),
+            Peer::Tcp { encryption: Encryption::Plain, .. } | Peer::Socket { .. } => None,
+        }
+    }
 }
 
 /// The rules of a server.
@@ -74,11 +85,10 @@ impl AccessControl {
         Arc::new(Self { token, uid, names, reader: Some(app.reader.clone()), failed, operations })
     }
 
-    /// Decides whether a request is answered, and identifies its client. Routes for everyone need no identity: a certificate that
-    /// has ended does not prevent its own renewal.
+    /// Decides whether a request is answered, and identifies its client. Routes for everyone need no identity.
     fn admit(&self, peer: Option<&Peer>, template: Option<&str>, request: &Request) -> Result<Client, ApiError> {
         let (method, path) = (request.method(), request.uri().path());
-        let (address, certificate) = match peer {
+        let address = match peer {
             None => {
                 return Err(forbidden("the connection of the request is unknown".to_owned(), "report this as a bug"));
             }
@@ -93,19 +103,25 @@ impl AccessControl {
             Some(Peer::Tcp { port, address, encryption }) => {
                 self.check_host(request, *port)?;
                 self.check_origin(request.headers(), *port, encryption)?;
-                let certificate = match encryption {
-                    Encryption::Plain => None,
-                    Encryption::Tls { certificate } => certificate.as_deref(),
-                };
-                (*address, certificate)
+                *address
             }
         };
+        let certificate = peer.and_then(Peer::certificate);
         if authorize(&Client::Unknown, method, template, path).is_ok() {
             return Ok(Client::Unknown);
         }
         let client = match (request.headers().get(header::AUTHORIZATION), certificate) {
             (Some(presented), _) => {
                 self.check_token(presented).map_err(|refused| self.failed.count(address, refused))?
+            }
+            // The handler tells the holder of a certificate why it is not renewed.
+            (None, Some(ClientCertificate { certificate, .. })) if is_renewal(method, template) => {
+                match &certificate.name {
+                    CertificateName::Node { env, node } => {
+                        Client::CertificateHolder { env: env.clone(), node: node.clone() }
+                    }
+                    CertificateName::Replica => Client::Unknown,
+                }
             }
             (None, Some(certificate)) => self.check_certificate(certificate)?,
             (None, None) => Client::Unknown,
@@ -121,7 +137,7 @@ impl AccessControl {
             Client::Administrator => Actor::Administrator { name: author_line(header(AUTHOR).as_deref()) },
             Client::User { name, .. } => Actor::User { name: name.clone() },
             Client::Replica => Actor::Replica,
-            Client::Node { node, .. } => Actor::Node { node: node.clone() },
+            Client::Node { node, .. } | Client::CertificateHolder { node, .. } => Actor::Node { node: node.clone() },
             Client::Unknown => Actor::Machine { token: None },
         };
         let from = match peer {
@@ -169,10 +185,11 @@ impl AccessControl {
     }
 
     /// A certificate of a node counts while the node's record names its key, and until it ends.
-    fn check_certificate(&self, certificate: &VerifiedCertificate) -> Result<Client, ApiError> {
-        let (env, node) = match &certificate.name {
-            CertificateName::Replica => return Ok(Client::Replica),
-            CertificateName::Node { env, node } => (env, node),
+    fn check_certificate(&self, presented: &ClientCertificate) -> Result<Client, ApiError> {
+        let certificate = &presented.certificate;
+        let holder = match &certificate.name {
+            CertificateName::Replica => "a server".to_owned(),
+            CertificateName::Node { node, .. } => node.to_string(),
         };
         let refused = |detail: String| {
             let problem = Problem::new(ProblemCode::CertificateRefused, detail);
@@ -181,9 +198,16 @@ impl AccessControl {
             Err(ApiError(problem.hint(hint)))
         };
         let Some(reader) = &self.reader else { return refused("certificates cannot be checked".to_owned()) };
-        if certificate.expires <= reader.clock.now() {
-            return refused(format!("the certificate of {node} ended at {}", certificate.expires));
+        match presented.standing {
+            CertificateStanding::Replaced => {
+                return refused(format!("the certificate of {holder} is of an authority that was replaced"));
+            }
+            CertificateStanding::Current { .. } if certificate.expires > reader.clock.now() => {}
+            CertificateStanding::Current { .. } | CertificateStanding::Ended => {
+                return refused(format!("the certificate of {holder} ended at {}", certificate.expires));
+            }
         }
+        let CertificateName::Node { env, node } = &certificate.name else { return Ok(Client::Replica) };
         let fleets = reader.view.fleets();
         let found = fleets.get(env).and_then(|fleet| fleet.get(node)).and_then(|node| node.certificate.as_ref());
         match found {
@@ -270,10 +294,12 @@ pub(crate) async fn check_access(
 ) -> Response {
     let peer = request.extensions().get::<Peer>();
     let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    match access.admit(peer, template, &request) {
+    let is_current = peer.and_then(Peer::certificate).is_none_or(ClientCertificate::is_current);
+    let mut response = match access.admit(peer, template, &request) {
         Ok(client) => {
             let origin = access.origin(&client, peer, template, &request);
-            if client != Client::Unknown
+            // Also the holder of a revoked certificate may ask for a renewal: that is no identity.
+            if !matches!(client, Client::Unknown | Client::CertificateHolder { .. })
                 && let Some(Some(place)) = request.extensions().get::<Option<Arc<Place>>>()
             {
                 place.identify();
@@ -290,7 +316,12 @@ pub(crate) async fn check_access(
             }
             response
         }
+    };
+    if !is_current {
+        // A client that keeps its connections would not use its next certificate.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    response
 }
 
 #[cfg(test)]

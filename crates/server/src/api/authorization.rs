@@ -1,6 +1,7 @@
 //! Authorisation of requests: one table of what each kind of client may do. What is not in it needs an administrator.
 
 use axum::http::Method;
+use muster_core::identity::RenewalRefusal;
 use muster_core::names::{EnvName, NodeName, TokenId, UserName};
 use muster_core::user::{UserRole, UserRoles};
 use muster_wire::problem::{Problem, ProblemCode};
@@ -18,6 +19,8 @@ pub(crate) enum Client {
     Replica,
     /// The machine of a node, by its certificate.
     Node { env: EnvName, node: NodeName },
+    /// The holder of a node's certificate, which may have ended or been revoked: it may ask for another one, and nothing else.
+    CertificateHolder { env: EnvName, node: NodeName },
     /// No token and no certificate.
     Unknown,
 }
@@ -28,7 +31,7 @@ impl Client {
         match self {
             Client::Administrator | Client::Replica => true,
             Client::User { roles, .. } => roles.role(Some(env)).is_some(),
-            Client::Node { .. } | Client::Unknown => false,
+            Client::Node { .. } | Client::CertificateHolder { .. } | Client::Unknown => false,
         }
     }
 }
@@ -43,6 +46,8 @@ pub(crate) enum Machines {
     NodesOfEnvironment,
     /// All nodes, each for itself: the path names none.
     Nodes,
+    /// All nodes, each for itself, also with a certificate that has ended.
+    CertificateHolders,
     Replicas,
 }
 
@@ -74,10 +79,10 @@ const TABLE: &[(&str, &str, Machines, People)] = &[
     ("GET", "/docs", Machines::None, People::Everyone),
     ("GET", "/v1/openapi.json", Machines::None, People::Everyone),
     ("POST", "/v1/join", Machines::None, People::Everyone),
-    ("POST", "/v1/renew", Machines::None, People::Everyone),
     ("GET", "/v1/login", Machines::None, People::Everyone),
     ("POST", "/v1/login", Machines::None, People::Everyone),
     // Nodes.
+    ("POST", "/v1/renew", Machines::CertificateHolders, ADMIN),
     ("POST", "/v1/envs/{env}/nodes/{node}/sync", Machines::OwnNode, ADMIN),
     ("POST", "/v1/envs/{env}/nodes/{node}/reports", Machines::OwnNode, ADMIN),
     ("PUT", "/v1/envs/{env}/nodes/{node}/activity", Machines::OwnNode, ADMIN),
@@ -163,9 +168,10 @@ pub(crate) fn authorize(client: &Client, method: &Method, template: Option<&str>
                     parameter("{env}") == Some(env.as_str()) && parameter("{node}") == Some(node.as_str())
                 }
                 Machines::NodesOfEnvironment => parameter("{env}") == Some(env.as_str()),
-                Machines::Nodes => true,
+                Machines::Nodes | Machines::CertificateHolders => true,
                 Machines::None | Machines::Replicas => false,
             },
+            Client::CertificateHolder { .. } => machines == Machines::CertificateHolders,
             Client::User { name, roles, .. } => {
                 let env = parameter("{env}").map(EnvName::new).transpose();
                 let role = env.ok().and_then(|env| roles.role(env.as_ref()));
@@ -177,11 +183,20 @@ pub(crate) fn authorize(client: &Client, method: &Method, template: Option<&str>
             }
             Client::Unknown => false,
         };
-    if allowed { Ok(()) } else { Err(refusal(client, people, parameter("{env}"))) }
+    if allowed { Ok(()) } else { Err(refusal(client, machines, people, parameter("{env}"))) }
 }
 
-fn refusal(client: &Client, people: People, env: Option<&str>) -> ApiError {
+/// Returns whether a request renews a certificate.
+pub(crate) fn is_renewal(method: &Method, template: Option<&str>) -> bool {
+    template.is_some_and(|template| access(method.as_str(), template).0 == Machines::CertificateHolders)
+}
+
+fn refusal(client: &Client, machines: Machines, people: People, env: Option<&str>) -> ApiError {
     ApiError(match client {
+        Client::Unknown if machines == Machines::CertificateHolders => {
+            Problem::new(ProblemCode::CertificateRefused, RenewalRefusal::NoCertificate.to_string())
+                .hint("upgrade muster-agent on this machine: earlier versions did not present the certificate")
+        }
         Client::Administrator | Client::Unknown => {
             let detail = "the request has no token: this port needs the header `Authorization: Bearer TOKEN`";
             Problem::new(ProblemCode::Unauthenticated, detail).hint(super::access::TOKEN_HINT)
@@ -200,7 +215,7 @@ fn refusal(client: &Client, people: People, env: Option<&str>) -> ApiError {
             Problem::new(ProblemCode::Forbidden, "the certificate of a replica does not allow this request")
                 .hint("send the token of the server")
         }
-        Client::Node { env, node } => {
+        Client::Node { env, node } | Client::CertificateHolder { env, node } => {
             let detail = format!("the certificate of {node} in {env} does not allow this request");
             let hint =
                 "a node may read its own desired state and the releases of its environment, and report for itself";
@@ -260,17 +275,21 @@ mod tests {
     #[test]
     fn every_route_admits_only_the_machines_of_the_table() {
         let own = node("prod", "web1");
+        let (env, name) = (EnvName::new("prod").unwrap(), NodeName::new("web1").unwrap());
+        let holder = Client::CertificateHolder { env, node: name };
         for (method, template) in routes() {
             let at = |env: &str, node: &str| template.replace("{env}", env).replace("{node}", node);
             let (machines, people) = access(&method, &template);
             let everyone = people == People::Everyone;
             // The path names no node.
-            let itself = everyone || machines == Machines::Nodes;
+            let holders = machines == Machines::CertificateHolders;
+            let itself = everyone || machines == Machines::Nodes || holders;
             let of_env = itself || machines == Machines::NodesOfEnvironment;
             let cases = [
                 (Client::Administrator, at("prod", "web1"), true),
                 (Client::Unknown, at("prod", "web1"), everyone),
                 (Client::Replica, at("prod", "web1"), everyone || machines == Machines::Replicas),
+                (holder.clone(), at("prod", "web1"), everyone || holders),
                 (own.clone(), at("prod", "web1"), of_env || machines == Machines::OwnNode),
                 (own.clone(), at("prod", "web2"), of_env),
                 (own.clone(), at("test", "web1"), itself),
@@ -336,6 +355,7 @@ mod tests {
                 (Machines::OwnNode, _) => "own node",
                 (Machines::NodesOfEnvironment, _) => "nodes of the environment",
                 (Machines::Nodes, _) => "nodes",
+                (Machines::CertificateHolders, _) => "nodes, also with a certificate that has ended",
                 (Machines::Replicas, _) => "replicas",
             };
             let people = match people {

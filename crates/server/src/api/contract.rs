@@ -173,6 +173,7 @@ fn complete_operation(
     operation["security"] = match (people, machines) {
         (People::Everyone, _) => json!([]),
         (_, Machines::None) => json!([{"token": []}]),
+        (_, Machines::CertificateHolders) => json!([{"certificate": []}]),
         (_, Machines::OwnNode | Machines::NodesOfEnvironment | Machines::Nodes | Machines::Replicas) => {
             json!([{"token": []}, {"certificate": []}])
         }

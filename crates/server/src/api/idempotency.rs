@@ -226,7 +226,9 @@ pub(super) async fn execute_once(State(keys): State<Arc<IdempotencyKeys>>, reque
     let client = match request.extensions().get::<Client>() {
         Some(Client::User { name, .. }) => format!("user {name}"),
         Some(Client::Administrator) => "administrator".to_owned(),
-        Some(Client::Replica | Client::Node { .. } | Client::Unknown) | None => return next.run(request).await,
+        Some(Client::Replica | Client::Node { .. } | Client::CertificateHolder { .. } | Client::Unknown) | None => {
+            return next.run(request).await;
+        }
     };
     let is_legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"._:-".contains(byte);
     let bytes = name.as_bytes();

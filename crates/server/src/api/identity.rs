@@ -1,8 +1,8 @@
 //! HTTP handlers for identities: joining and renewal, join tokens, and certificates of nodes.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
 use muster_core::identity::{
@@ -22,6 +22,7 @@ use muster_wire::identity::{
 use muster_wire::operator::Page;
 use muster_wire::problem::{Problem, ProblemCode};
 
+use crate::api::access::Peer;
 use crate::api::error::{ApiError, JsonBody, Path, Query, chain};
 use crate::api::key_write::{PlannedWrite, write};
 use crate::api::request::{Author, LayerTarget, PageQuery, Scope, unknown_target};
@@ -71,16 +72,17 @@ pub(crate) async fn join(
     }))
 }
 
-/// Issues a new certificate to the holder of a node's key, also within a grace time after the last one has ended.
+/// Issues a new certificate to the holder of a node's key, who presents the last one, also within a grace time after its end.
 #[utoipa::path(post, path = "/v1/renew", request_body = RenewRequest,
     responses((status = 200, body = CertificateResponse)))]
 pub(crate) async fn renew(
     State(writer): State<Writer>,
     State(identities): State<Identities>,
+    Extension(peer): Extension<Peer>,
     JsonBody(request): JsonBody<RenewRequest>,
 ) -> Result<Json<CertificateResponse>, ApiError> {
     let tls = tls(&identities)?;
-    let issued = issue::renew(&writer, tls, &request).await?;
+    let issued = issue::renew(&writer, tls, peer.certificate(), &request).await?;
     tracing::debug!(env = %request.env, node = %request.node, expires = %issued.expires, "a certificate was renewed");
     Ok(Json(response(tls, issued)))
 }

@@ -210,7 +210,14 @@ impl<S: Sync> FromRequestParts<S> for OwnNode {
             Some(Client::Node { env, node }) => {
                 Ok(Self(Scope { env: env.clone() }, NodePath { node: node.to_string() }))
             }
-            Some(Client::Administrator | Client::User { .. } | Client::Replica | Client::Unknown) | None => {
+            Some(
+                Client::Administrator
+                | Client::User { .. }
+                | Client::Replica
+                | Client::CertificateHolder { .. }
+                | Client::Unknown,
+            )
+            | None => {
                 let problem = Problem::new(ProblemCode::InvalidRequest, "the client has no certificate of a node");
                 Err(ApiError(problem.hint("name the node: /v1/envs/ENV/nodes/NODE/self")))
             }

@@ -36,7 +36,11 @@ pub(crate) async fn who_am_i(
 ) -> Result<Json<WhoAmI>, ApiError> {
     Ok(Json(match client {
         Client::User { name, token, .. } => WhoAmI::User { user: Box::new(find(&reader, &name)?.0), token },
-        Client::Administrator | Client::Replica | Client::Node { .. } | Client::Unknown => WhoAmI::Administrator,
+        Client::Administrator
+        | Client::Replica
+        | Client::Node { .. }
+        | Client::CertificateHolder { .. }
+        | Client::Unknown => WhoAmI::Administrator,
     }))
 }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::identity::KeyDigest;
 use muster_core::names::{EnvName, NodeName};
-use muster_identity::certificate::{CertificateName, VerifiedCertificate};
+use muster_identity::certificate::CertificateName;
 use tokio_util::sync::CancellationToken;
 
+use super::tls::{CertificateStanding, ClientCertificate};
 use crate::app::Clock;
 use crate::view::View;
 
@@ -57,15 +58,18 @@ impl NodeConnections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection; none if its certificate is not that of a node.
-    pub(crate) fn add(self: &Arc<Self>, certificate: &VerifiedCertificate, issuer: String) -> Option<ConnectionEntry> {
+    /// Adds a connection; none if its certificate is not the identity of a node.
+    pub(crate) fn add(self: &Arc<Self>, presented: &ClientCertificate) -> Option<ConnectionEntry> {
+        let ClientCertificate { certificate, standing: CertificateStanding::Current { issuer } } = presented else {
+            return None;
+        };
         let CertificateName::Node { env, node } = &certificate.name else { return None };
         let end = CancellationToken::new();
         let connection = NodeConnection {
             env: env.clone(),
             node: node.clone(),
             key: certificate.key.clone(),
-            issuer,
+            issuer: issuer.clone(),
             expires: certificate.expires,
             end: end.clone(),
         };

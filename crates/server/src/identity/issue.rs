@@ -1,8 +1,9 @@
 //! Joining and renewal: decided on the view, and committed with guards on everything that the decision rests on.
 
+use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
 use muster_core::identity::{
-    AdmittedJoin, CertificateRecord, JoinAttempt, JoinRefusal, RenewalRefusal, decide_join, decide_renewal,
+    AdmittedJoin, CertificateRecord, JoinAttempt, JoinRefusal, KeyDigest, RenewalRefusal, decide_join, decide_renewal,
 };
 use muster_core::keys::{Keys, ServerKey};
 use muster_core::names::{EnvName, NodeName, Role, TokenId};
@@ -15,7 +16,7 @@ use muster_store::StoreError;
 use muster_wire::identity::{JoinRequest, RenewRequest};
 use thiserror::Error;
 
-use super::tls::{ServerTls, Trust};
+use super::tls::{ClientCertificate, ServerTls, Trust};
 use crate::app::Writer;
 use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
@@ -106,11 +107,7 @@ pub(crate) async fn join(
     Err(IdentityRequestError::Contended)
 }
 
-fn plan_join(
-    writer: &Writer,
-    attempt: &JoinAttempt<'_>,
-    now: jiff::Timestamp,
-) -> Result<PlannedJoin, IdentityRequestError> {
+fn plan_join(writer: &Writer, attempt: &JoinAttempt<'_>, now: Timestamp) -> Result<PlannedJoin, IdentityRequestError> {
     let fleets = writer.view.fleets();
     let fleet = fleets.values().find(|fleet| fleet.tokens().contains_key(attempt.token));
     let fleet = fleet.ok_or(JoinRefusal::InvalidToken)?;
@@ -158,14 +155,36 @@ fn unrotated(trust: &Trust, txn: Txn) -> Txn {
     txn.guard(Guard::observed(ServerKey::Authority.text(), trust.at))
 }
 
-/// Issues a further certificate for the key of a node.
+/// The handshake of the connection has proved that the client has the key of a certificate. The request itself is no proof: it is
+/// the same text for ever, and who has seen it can send it again. The clock of the client is not needed.
+fn check_possession(
+    presented: Option<&ClientCertificate>,
+    request: &RenewRequest,
+    key: &KeyDigest,
+    grace: SignedDuration,
+    now: Timestamp,
+) -> Result<(), RenewalRefusal> {
+    let ClientCertificate { certificate, .. } = presented.ok_or(RenewalRefusal::NoCertificate)?;
+    let name = CertificateName::Node { env: request.env.clone(), node: request.node.clone() };
+    if certificate.name != name || certificate.key != *key {
+        return Err(RenewalRefusal::OtherCertificate { node: request.node.clone() });
+    }
+    if certificate.expires.saturating_add(grace).is_ok_and(|end| end < now) {
+        return Err(RenewalRefusal::TooLate { node: request.node.clone(), expires: certificate.expires });
+    }
+    Ok(())
+}
+
+/// Issues a further certificate for the key of a node, to a machine that presents an earlier one.
 pub(crate) async fn renew(
     writer: &Writer,
     tls: &ServerTls,
+    presented: Option<&ClientCertificate>,
     request: &RenewRequest,
 ) -> Result<IssuedCertificate, IdentityRequestError> {
     let checked = check_request(&request.request)?;
     let (env, node) = (&request.env, &request.node);
+    check_possession(presented, request, &checked.key, tls.config().grace, writer.clock.now())?;
     let mut retry = ConflictRetry::new(ATTEMPTS);
     let mut reach: Option<Revision> = None;
     while retry.begin_attempt() {

@@ -38,6 +38,30 @@ pub enum StartTlsError {
     Record(#[from] ReadCertificateError),
 }
 
+/// The certificate that the client of a connection has presented. Its chain leads to a known authority, and the client has its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    pub(crate) certificate: VerifiedCertificate,
+    pub(crate) standing: CertificateStanding,
+}
+
+impl ClientCertificate {
+    pub(crate) fn is_current(&self) -> bool {
+        matches!(self.standing, CertificateStanding::Current { .. })
+    }
+}
+
+/// Use of a client's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CertificateStanding {
+    /// It identifies the client, while the authority with this pin is trusted.
+    Current { issuer: String },
+    /// It had ended when the connection was opened. Its holder can renew it.
+    Ended,
+    /// Its authority was replaced. Its holder can renew it.
+    Replaced,
+}
+
 /// The authorities of the record in the store, ready for use.
 pub(crate) struct Trust {
     pub(crate) record: AuthorityRecord,
@@ -47,6 +71,8 @@ pub(crate) struct Trust {
     pub(crate) authority: Option<Arc<Authority>>,
     /// Trusted authorities: pins and issuing certificates.
     issuing: Vec<(String, Certificate)>,
+    /// True if certificates of replaced authorities are known too.
+    has_replaced: bool,
     /// Trusted root certificates, in PEM.
     pub(crate) roots: String,
     acceptor: TlsAcceptor,
@@ -63,6 +89,7 @@ pub(crate) struct ServerTls {
     pub(crate) connections: Arc<NodeConnections>,
     /// Machines join one after the other: those of one token would only conflict with each other.
     pub(crate) joins: Arc<tokio::sync::Mutex<()>>,
+    clock: Clock,
 }
 
 impl std::fmt::Debug for ServerTls {
@@ -78,12 +105,13 @@ pub(crate) fn certificates(authority: &Authority) -> AuthorityCertificates {
 
 impl ServerTls {
     /// TLS with the authority of the files, until the record of the store is known.
-    pub(crate) fn new(config: TlsConfig, now: Timestamp) -> Result<Self, StartTlsError> {
+    pub(crate) fn new(config: TlsConfig, clock: Clock) -> Result<Self, StartTlsError> {
+        let now = clock.now();
         let record = AuthorityRecord::new(certificates(config.files.initial()));
         let presented = PresentedCertificate::new(own_certificate(&config, &record, now)?);
         let peer_roots = TrustedRoots::new(&[config.files.initial().issuing().clone()])?;
         let trust = Arc::new(RwLock::new(Arc::new(trust(&config, &presented, record, None)?)));
-        Ok(Self { config, presented, peer_roots, trust, connections: Arc::default(), joins: Arc::default() })
+        Ok(Self { config, presented, peer_roots, trust, connections: Arc::default(), joins: Arc::default(), clock })
     }
 
     pub(crate) fn config(&self) -> &TlsConfig {
@@ -122,22 +150,26 @@ impl ServerTls {
         Ok(())
     }
 
-    /// Completes the handshake of a connection. The certificate is that of the client, if it has one, with the pin of its authority.
+    /// Completes the handshake of a connection. The certificate is that of the client, if it has one.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> std::io::Result<(TlsStream<TcpStream>, Option<(VerifiedCertificate, String)>)> {
+    ) -> std::io::Result<(TlsStream<TcpStream>, Option<ClientCertificate>)> {
         let trust = self.trust();
         let stream = trust.acceptor.accept(stream).await?;
         let (_, session) = stream.get_ref();
         let Some(leaf) = session.peer_certificates().and_then(|chain| chain.first()) else { return Ok((stream, None)) };
         let issuer = match trust.issuing.as_slice() {
-            [(only, _)] => Some(only),
+            [(only, _)] if !trust.has_replaced => Some(only),
             several => several.iter().find(|(_, issuer)| is_signed_by(leaf, issuer)).map(|(pin, _)| pin),
         };
-        let verified = certificate::read(leaf).map_err(std::io::Error::other)?;
-        let issuer = issuer.cloned().unwrap_or_default();
-        Ok((stream, Some((verified, issuer))))
+        let certificate = certificate::read(leaf).map_err(std::io::Error::other)?;
+        let standing = match issuer {
+            None => CertificateStanding::Replaced,
+            Some(_) if certificate.expires <= self.clock.now() => CertificateStanding::Ended,
+            Some(issuer) => CertificateStanding::Current { issuer: issuer.clone() },
+        };
+        Ok((stream, Some(ClientCertificate { certificate, standing })))
     }
 
     /// Credentials for requests to other replicas: the certificate of this one. Replicas on the loopback interface have no TLS, and
@@ -184,10 +216,28 @@ fn trust(
         roots.push_str(&muster_identity::certificate::to_pem(root));
     }
     // Nothing but the issuing certificates is trusted: another installation may have a certificate of the same root.
-    let clients: Vec<_> = issuing.iter().map(|(_, issuing)| issuing.clone()).collect();
+    let replaced = replaced_issuers(config, &record)?;
+    let has_replaced = !replaced.is_empty();
+    let clients: Vec<_> = issuing.iter().map(|(_, issuing)| issuing.clone()).chain(replaced).collect();
     let acceptor = TlsAcceptor::from(Arc::new(server_config(presented.clone(), &clients)?));
     let authority = config.files.get(&record.issuing().pin);
-    Ok(Trust { record, at, authority, issuing, roots, acceptor })
+    Ok(Trust { record, at, authority, issuing, has_replaced, roots, acceptor })
+}
+
+/// Issuing certificates of replaced authorities, as far as they are known. They prove nothing but the key of a machine that was off
+/// during a rotation.
+fn replaced_issuers(config: &TlsConfig, record: &AuthorityRecord) -> Result<Vec<Certificate>, ReadCertificateError> {
+    let mut found = Vec::new();
+    let is_trusted = |pin: &str| record.trusted().any(|authority| authority.pin == pin);
+    let bridges: Vec<_> = record.bridges.iter().filter(|bridge| !is_trusted(&bridge.replaced.pin)).collect();
+    for bridge in &bridges {
+        found.push(from_pem(&bridge.replaced.chain)?.into_iter().next().ok_or(ReadCertificateError::Empty)?);
+    }
+    // Those that have not signed their successor.
+    let is_bridged = |pin: &str| bridges.iter().any(|bridge| bridge.replaced.pin == pin);
+    let others = record.retired.iter().filter(|pin| !is_trusted(pin) && !is_bridged(pin));
+    found.extend(others.filter_map(|pin| Some(config.files.get(pin)?.issuing().clone())));
+    Ok(found)
 }
 
 /// A certificate for this server. Without the key of the authority that issues, another trusted one is used.

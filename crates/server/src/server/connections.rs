@@ -292,10 +292,8 @@ async fn establish(
         return Ok(None);
     }
     let (stream, certificate) = timeout(service.limits.idle, tls.accept(stream)).await.map_err(timed_out)??;
-    let (entry, certificate) = match certificate {
-        Some((certificate, issuer)) => (tls.connections.add(&certificate, issuer), Some(Arc::new(certificate))),
-        None => (None, None),
-    };
+    let certificate = certificate.map(Arc::new);
+    let entry = certificate.as_ref().and_then(|certificate| tls.connections.add(certificate));
     let encryption = Encryption::Tls { certificate };
     let served = serve_connection(stream, Peer::Tcp { port, address, encryption }, service);
     Ok(Some(match entry {

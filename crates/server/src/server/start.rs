@@ -96,7 +96,7 @@ impl Server {
         } = config;
         let gate_commands = GateCommands::new(gate_commands.clone())
             .map_err(|source| ServerStartError::GateCommands { path: gate_commands.unwrap_or_default(), source })?;
-        let tls = tls.map(|tls| ServerTls::new(tls, clock.now())).transpose().map_err(Box::new)?.map(Arc::new);
+        let tls = tls.map(|tls| ServerTls::new(tls, clock.clone())).transpose().map_err(Box::new)?.map(Arc::new);
         let listeners = bind(listen, socket, tls.clone()).await?;
         let address =
             listeners.tcp.local_addr().map_err(|source| ServerStartError::Listen { address: listen, source })?;

@@ -11,13 +11,12 @@ use muster_identity::token::JoinToken;
 use muster_wire::client::{Client, ClientError, Credentials};
 use muster_wire::data::SelfResponse;
 use muster_wire::identity::{
-    CertificateState, CreateToken, JoinRequest, JoinResponse, RenewRequest, RevokeCertificate,
+    CertificateResponse, CertificateState, CreateToken, JoinRequest, JoinResponse, RenewRequest, RevokeCertificate,
 };
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Fixture, PASSED, node, token};
-use crate::restore::{REPLACE, backup};
 
 pub(crate) fn tls_url(fixture: &Fixture) -> String {
     fixture.url("").replace("http://", "https://")
@@ -27,7 +26,7 @@ pub(crate) fn for_node(name: &str) -> TokenScope {
     TokenScope::Node { node: node(name) }
 }
 
-fn for_role(role: &str, hosts: Option<&str>) -> TokenScope {
+pub(crate) fn for_role(role: &str, hosts: Option<&str>) -> TokenScope {
     TokenScope::Role { role: Role::new(role).unwrap(), hosts: hosts.map(str::to_owned) }
 }
 
@@ -47,7 +46,7 @@ impl Machine {
         Self { key: generate_key().unwrap(), host: host.to_owned() }
     }
 
-    fn request(&self, token: &JoinToken) -> JoinRequest {
+    pub(crate) fn request(&self, token: &JoinToken) -> JoinRequest {
         let request = make_request(&self.key).unwrap();
         JoinRequest { token: token.id().clone(), secret: token.secret(), request, host: self.host.clone() }
     }
@@ -60,21 +59,42 @@ impl Machine {
         Ok(joined)
     }
 
-    fn credentials(&self, joined: &JoinResponse) -> Credentials {
-        let certified = certified_key(&joined.certificate.certificate, &self.key).unwrap();
-        let roots = certificate::from_pem(&joined.certificate.roots).unwrap();
+    pub(crate) fn credentials(&self, issued: &CertificateResponse) -> Credentials {
+        let certified = certified_key(&issued.certificate, &self.key).unwrap();
+        let roots = certificate::from_pem(&issued.roots).unwrap();
         let tls = client_config(&roots, Some(PresentedCertificate::new(certified))).unwrap();
         Credentials { token: None, tls: Some(tls) }
     }
 
+    /// Renews a certificate of this machine, which it presents.
+    pub(crate) async fn renew(
+        &self,
+        fixture: &Fixture,
+        certificate: &CertificateResponse,
+        name: &str,
+    ) -> Result<CertificateResponse, ClientError> {
+        let request = make_request(&self.key).unwrap();
+        let renewal = RenewRequest { env: fixture.env.clone(), node: node(name), request, roots: Vec::new() };
+        self.client_with(fixture, certificate).renew(&renewal).await
+    }
+
     /// A client with the certificate of a machine that has joined.
     pub(crate) fn client(&self, fixture: &Fixture, joined: &JoinResponse) -> Client {
-        Client::with_credentials(&tls_url(fixture), &self.credentials(joined)).unwrap()
+        self.client_with(fixture, &joined.certificate)
+    }
+
+    pub(crate) fn client_with(&self, fixture: &Fixture, certificate: &CertificateResponse) -> Client {
+        Client::with_credentials(&tls_url(fixture), &self.credentials(certificate)).unwrap()
     }
 }
 
 pub(crate) fn code(error: &ClientError) -> ProblemCode {
     error.problem().unwrap_or_else(|| panic!("{error:?}")).code
+}
+
+pub(crate) fn renewal(fixture: &Fixture, key: &str, name: &str) -> RenewRequest {
+    let request = make_request(key).unwrap();
+    RenewRequest { env: fixture.env.clone(), node: node(name), request, roots: Vec::new() }
 }
 
 fn open() -> SyncOpen {
@@ -110,7 +130,8 @@ async fn node_reads_its_own_values_without_a_name() {
     let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
     let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
     let joined = machine.join(&fixture, &token).await.unwrap();
-    let http = muster_wire::client::plain_http().tls_backend_preconfigured(machine.credentials(&joined).tls.unwrap());
+    let http = muster_wire::client::plain_http()
+        .tls_backend_preconfigured(machine.credentials(&joined.certificate).tls.unwrap());
     let http = http.build().unwrap();
     let own = http.get(format!("{}/v1/self", tls_url(&fixture))).send().await.unwrap().text().await.unwrap();
     let own: SelfResponse = serde_json::from_str(&own).expect(&own);
@@ -129,7 +150,7 @@ async fn every_route_refuses_a_node_unless_it_is_for_nodes() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
     let joined = machine.join(&fixture, &token).await.unwrap();
-    let tls = machine.credentials(&joined).tls.unwrap();
+    let tls = machine.credentials(&joined.certificate).tls.unwrap();
     let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap();
     let document = serde_json::to_value(muster_server::openapi()).unwrap();
     let (mut refused, mut admitted) = (0, Vec::new());
@@ -301,9 +322,7 @@ async fn revoked_certificate_ends_open_streams() {
     while let Ok(Some(_)) = stream.next().await {}
     let refused = client.desired(&fixture.env, &node("db1")).await.unwrap_err();
     assert_eq!(code(&refused), ProblemCode::CertificateRefused);
-    let request = make_request(&machine.key).unwrap();
-    let renewal = RenewRequest { env: fixture.env.clone(), node: node("db1"), request, roots: Vec::new() };
-    let refused = fixture.client.renew(&renewal).await.unwrap_err();
+    let refused = machine.renew(&fixture, &joined.certificate, "db1").await.unwrap_err();
     assert!(refused.to_string().contains("was revoked by ada: disk was stolen"), "{refused}");
     assert_eq!(code(&machine.join(&fixture, &token).await.unwrap_err()), ProblemCode::JoinRefused);
     let again = fixture.client.revoke_certificate(&fixture.env, "db1", &revoke, "bob").await.unwrap();
@@ -333,71 +352,6 @@ async fn machine_that_was_replaced_loses_its_connections() {
 }
 
 #[tokio::test]
-async fn certificate_is_renewed_by_its_key_within_the_grace() {
-    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
-    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
-    let joined = machine.join(&fixture, &token).await.unwrap();
-    let client = machine.client(&fixture, &joined);
-    let renewal = |key: &str, name: &str| RenewRequest {
-        env: fixture.env.clone(),
-        node: node(name),
-        request: make_request(key).unwrap(),
-        roots: Vec::new(),
-    };
-    let own = renewal(&machine.key, "db1");
-    fixture.client.renew(&own).await.unwrap();
-    for (wrong, why) in [(renewal(&generate_key().unwrap(), "db1"), "key"), (renewal(&machine.key, "db2"), "node")] {
-        assert_eq!(code(&fixture.client.renew(&wrong).await.unwrap_err()), ProblemCode::CertificateRefused, "{why}");
-    }
-
-    // The server was away for longer than the certificate lives.
-    fixture.hours.store(25, Ordering::Relaxed);
-    let ended = client.desired(&fixture.env, &node("db1")).await.unwrap_err();
-    assert!(ended.to_string().contains("the certificate of db1 ended at "), "{ended}");
-    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Expired);
-    let renewed = fixture.client.renew(&own).await.unwrap();
-    assert!(renewed.expires > joined.certificate.expires);
-    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Valid);
-
-    fixture.hours.store(25 + 24 + 7 * 24 + 1, Ordering::Relaxed);
-    let late = fixture.client.renew(&own).await.unwrap_err();
-    assert!(late.to_string().contains("too long ago to be renewed"), "{late}");
-    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Ended);
-    fixture.stop().await;
-}
-
-#[tokio::test]
-async fn restore_brings_no_revoked_key_back_and_loses_no_machine() {
-    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db"), ("db3", "db")]).await;
-    let join = async |name: &str| {
-        let (machine, token) = (Machine::new(name), make_token(&fixture, for_node(name), 1).await);
-        let joined = machine.join(&fixture, &token).await.unwrap();
-        (machine.key.clone(), machine.client(&fixture, &joined))
-    };
-    let ((_, first), (key, second)) = (join("db1").await, join("db2").await);
-    let saved = backup(&fixture).await;
-    let revoke = RevokeCertificate { reason: "disk was stolen".into() };
-    fixture.client.revoke_certificate(&fixture.env, "db1", &revoke, "ada").await.unwrap();
-    let (_, third) = join("db3").await;
-    fixture.client.restore(&fixture.env, REPLACE, saved.clone()).await.unwrap();
-    let refused = first.desired(&fixture.env, &node("db1")).await.unwrap_err();
-    assert_eq!(code(&refused), ProblemCode::CertificateRefused);
-    second.desired(&fixture.env, &node("db2")).await.unwrap();
-    third.desired(&fixture.env, &node("db3")).await.unwrap();
-
-    // On a new store, ten days later: the machine has renewed its certificate since, and renews it again.
-    fixture.client.destroy(&fixture.env, None).await.unwrap();
-    let is_gone = || !fixture.app.view.fleets().get(&fixture.env).is_some_and(muster_core::fleet::Fleet::is_founded);
-    muster_testkit::wait::until("the environment is destroyed", is_gone).await;
-    fixture.hours.store(10 * 24, Ordering::Relaxed);
-    fixture.client.restore(&fixture.env, REPLACE, saved).await.unwrap();
-    let request = make_request(&key).unwrap();
-    let renewal = RenewRequest { env: fixture.env.clone(), node: node("db2"), request, roots: Vec::new() };
-    fixture.client.renew(&renewal).await.unwrap();
-    fixture.stop().await;
-}
-
-#[tokio::test]
 async fn machine_with_a_revoked_key_gets_no_other_place() {
     let fixture = Fixture::start(&[("web1", "web"), ("web2", "web")]).await;
     let token = make_token(&fixture, for_role("web", None), 5).await;
@@ -417,10 +371,17 @@ async fn machine_with_a_revoked_key_gets_no_other_place() {
 async fn large_body_of_a_machine_without_identity_is_refused() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let http = muster_wire::client::plain_http().build().unwrap();
-    for path in ["/v1/join", "/v1/renew"] {
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let tls = machine.credentials(&joined.certificate).tls.unwrap();
+    let with_certificate = muster_wire::client::plain_http().tls_backend_preconfigured(tls).build().unwrap();
+    let (plain, encrypted) = (fixture.url("/v1/join"), tls_url(&fixture) + "/v1/renew");
+    for (http, url, status) in
+        [(&http, plain, 413), (&with_certificate, encrypted, 413), (&http, fixture.url("/v1/renew"), 401)]
+    {
         let body = format!("{{\"request\": \"{}\"}}", "x".repeat(20_000));
-        let request = http.post(fixture.url(path)).header("content-type", "application/json").body(body);
-        assert_eq!(request.send().await.unwrap().status(), 413, "{path}");
+        let request = http.post(&url).header("content-type", "application/json").body(body);
+        assert_eq!(request.send().await.unwrap().status(), status, "{url}");
     }
     fixture.stop().await;
 }

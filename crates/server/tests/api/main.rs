@@ -21,6 +21,7 @@ mod people;
 mod policies;
 mod queries;
 mod releases;
+mod renewal;
 mod reports;
 mod restore;
 mod rollouts;

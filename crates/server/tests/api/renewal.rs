@@ -1,0 +1,188 @@
+//! Renewal of certificates by the holder of their key, over real TLS.
+
+use std::sync::atomic::Ordering;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_identity::authority::Authority;
+use muster_identity::certificate;
+use muster_identity::request::generate_key;
+use muster_identity::tls::{PresentedCertificate, client_config};
+use muster_wire::client::{Client, Credentials};
+use muster_wire::identity::{CertificateState, RenewRequest, RevokeCertificate};
+use muster_wire::problem::{Problem, ProblemCode};
+
+use crate::fixture::{Fixture, node};
+use crate::identity::{Machine, code, for_node, make_token, renewal, tls_url};
+use crate::restore::{REPLACE, backup};
+
+#[tokio::test]
+async fn ended_certificate_renews_itself_and_does_nothing_else() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
+    // By the clock of TLS, too: the machine joined 48 hours ago.
+    fixture.hours.store(-48, Ordering::Relaxed);
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    fixture.hours.store(0, Ordering::Relaxed);
+    assert!(joined.certificate.expires < Timestamp::now());
+    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Expired);
+
+    let client = machine.client(&fixture, &joined);
+    let ended = client.desired(&fixture.env, &node("db1")).await.unwrap_err();
+    assert!(ended.to_string().contains("the certificate of db1 ended at "), "{ended}");
+    let tls = machine.credentials(&joined.certificate).tls.unwrap();
+    let http = muster_wire::client::plain_http().tls_backend_preconfigured(tls).build().unwrap();
+    let document = muster_server::openapi();
+    let (mut refused, mut admitted) = (0, Vec::new());
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys() {
+            let url = format!("{}{}", tls_url(&fixture), path.replace("{env}", "test").replace("{node}", "db1"));
+            let request = http.request(method.to_uppercase().parse().unwrap(), url).body("");
+            let response = request.send().await.unwrap();
+            if response.status() == 401 {
+                let problem = response.json::<Problem>().await.unwrap();
+                assert_eq!(problem.code, ProblemCode::CertificateRefused, "{method} {path}");
+                refused += 1;
+            } else {
+                admitted.push(format!("{} {path}", method.to_uppercase()));
+            }
+        }
+    }
+    assert!(refused > 70, "{refused}");
+    admitted.sort();
+    // Besides the renewal only what needs no identity.
+    insta::assert_snapshot!(admitted.join("\n"), @r"
+    GET /docs
+    GET /healthz
+    GET /readyz
+    GET /v1/ca
+    GET /v1/login
+    GET /v1/openapi.json
+    POST /v1/join
+    POST /v1/login
+    POST /v1/renew
+    ");
+
+    let renewed = machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
+    assert!(renewed.expires > Timestamp::now());
+    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Valid);
+    machine.client_with(&fixture, &renewed).desired(&fixture.env, &node("db1")).await.unwrap();
+
+    // Nine days after its end.
+    fixture.hours.store(24 + 9 * 24, Ordering::Relaxed);
+    for certificate in [&joined.certificate, &renewed] {
+        let late = machine.renew(&fixture, certificate, "db1").await.unwrap_err();
+        assert_eq!(code(&late), ProblemCode::CertificateRefused);
+        assert!(late.to_string().contains("too long ago to be renewed"), "{late}");
+    }
+    assert_eq!(fixture.client.certificates(&fixture.env).await.unwrap().items[0].state, CertificateState::Ended);
+    fixture.stop().await;
+}
+
+/// The record of a machine that has renewed its certificate does not help an earlier one that ended before the grace.
+#[tokio::test]
+async fn certificate_beyond_the_grace_is_refused_despite_a_renewal() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    fixture.hours.store(-(24 + 7 * 24 + 1), Ordering::Relaxed);
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    fixture.hours.store(-24, Ordering::Relaxed);
+    let renewed = machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
+    fixture.hours.store(0, Ordering::Relaxed);
+    let late = machine.renew(&fixture, &joined.certificate, "db1").await.unwrap_err();
+    assert!(late.to_string().contains("too long ago to be renewed"), "{late}");
+    machine.renew(&fixture, &renewed, "db1").await.unwrap();
+    fixture.stop().await;
+}
+
+/// Servers make their own certificates: one that has ended is of no use, also for a renewal.
+#[tokio::test]
+async fn ended_certificate_of_a_server_is_refused() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let authority = Authority::open(&fixture.dir.path().join("ca"), Timestamp::now()).unwrap();
+    for (hours, expected) in [(1, 200), (48, 401)] {
+        let issued = Timestamp::now() - SignedDuration::from_hours(hours);
+        let certified = authority.issue_replica(&["127.0.0.1".to_owned()], &[], issued).unwrap();
+        let tls = client_config(&[authority.root().clone()], Some(PresentedCertificate::new(certified))).unwrap();
+        let http = muster_wire::client::plain_http().tls_backend_preconfigured(tls).build().unwrap();
+        let own = http.get(format!("{}/v1/doctor/self", tls_url(&fixture))).send().await.unwrap();
+        assert_eq!(own.status(), expected, "issued {hours} hours ago");
+        let renewal = renewal(&fixture, &generate_key().unwrap(), "db1");
+        let renewal = http.post(format!("{}/v1/renew", tls_url(&fixture))).json(&renewal).send().await.unwrap();
+        assert_eq!(renewal.json::<Problem>().await.unwrap().code, ProblemCode::CertificateRefused);
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn replayed_renewal_without_the_key_is_refused() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let captured = renewal(&fixture, &machine.key, "db1");
+    machine.client(&fixture, &joined).renew(&captured).await.unwrap();
+    let serial = async || fixture.client.certificates(&fixture.env).await.unwrap().items[0].certificate.serial.clone();
+    let before = serial().await;
+
+    let refused = async |client: &Client, request: &RenewRequest| {
+        let error = client.renew(request).await.unwrap_err();
+        assert_eq!(code(&error), ProblemCode::CertificateRefused, "{error}");
+        error.to_string()
+    };
+    // Without a certificate: over TLS, on the loopback interface with the server's token, and on the Unix socket.
+    let roots = certificate::from_pem(&joined.certificate.roots).unwrap();
+    let anonymous = Credentials { token: None, tls: Some(client_config(&roots, None).unwrap()) };
+    let anonymous = Client::with_credentials(&tls_url(&fixture), &anonymous).unwrap();
+    let plain = Client::with_token(&fixture.url(""), None).unwrap();
+    let socket = Client::with_token(&format!("unix:{}", fixture.socket().display()), None).unwrap();
+    for client in [&anonymous, &plain, &fixture.client, &socket] {
+        let why = refused(client, &captured).await;
+        assert!(why.contains("the connection has no certificate"), "{why}");
+    }
+    // With the certificate of another node of the environment.
+    let (other, token) = (Machine::new("db2"), make_token(&fixture, for_node("db2"), 1).await);
+    let of_other = other.join(&fixture, &token).await.unwrap();
+    let by_other = other.client(&fixture, &of_other);
+    let why = refused(&by_other, &captured).await;
+    assert!(why.contains("is not one of db1 with the key of the request"), "{why}");
+    refused(&by_other, &renewal(&fixture, &other.key, "db1")).await;
+    // The own certificate renews neither another key nor another node.
+    let own = machine.client(&fixture, &joined);
+    refused(&own, &renewal(&fixture, &generate_key().unwrap(), "db1")).await;
+    refused(&own, &renewal(&fixture, &machine.key, "db2")).await;
+    assert_eq!(serial().await, before);
+    own.renew(&captured).await.unwrap();
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn restore_brings_no_revoked_key_back_and_loses_no_machine() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db"), ("db3", "db")]).await;
+    fixture.hours.store(-10 * 24, Ordering::Relaxed);
+    let join = async |name: &str| {
+        let (machine, token) = (Machine::new(name), make_token(&fixture, for_node(name), 1).await);
+        let joined = machine.join(&fixture, &token).await.unwrap();
+        let client = machine.client(&fixture, &joined);
+        (machine, joined.certificate, client)
+    };
+    let ((_, _, first), (machine, certificate, second)) = (join("db1").await, join("db2").await);
+    let saved = backup(&fixture).await;
+    let revoke = RevokeCertificate { reason: "disk was stolen".into() };
+    fixture.client.revoke_certificate(&fixture.env, "db1", &revoke, "ada").await.unwrap();
+    let (_, _, third) = join("db3").await;
+    fixture.client.restore(&fixture.env, REPLACE, saved.clone()).await.unwrap();
+    let refused = first.desired(&fixture.env, &node("db1")).await.unwrap_err();
+    assert_eq!(code(&refused), ProblemCode::CertificateRefused);
+    second.desired(&fixture.env, &node("db2")).await.unwrap();
+    third.desired(&fixture.env, &node("db3")).await.unwrap();
+
+    // On a new store, ten days later: the machine has renewed its certificate since, and renews it again.
+    fixture.hours.store(-5 * 24, Ordering::Relaxed);
+    let renewed = machine.renew(&fixture, &certificate, "db2").await.unwrap();
+    fixture.client.destroy(&fixture.env, None).await.unwrap();
+    let is_gone = || !fixture.app.view.fleets().get(&fixture.env).is_some_and(muster_core::fleet::Fleet::is_founded);
+    muster_testkit::wait::until("the environment is destroyed", is_gone).await;
+    fixture.hours.store(0, Ordering::Relaxed);
+    fixture.client.restore(&fixture.env, REPLACE, saved).await.unwrap();
+    machine.renew(&fixture, &renewed, "db2").await.unwrap();
+    fixture.stop().await;
+}
