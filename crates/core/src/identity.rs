@@ -22,6 +22,8 @@ pub const RENEWAL_GRACE: SignedDuration = SignedDuration::from_hours(7 * 24);
 pub const LONGEST_TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Most uses of a join token.
 pub const MOST_USES: u32 = 10_000;
+/// Most earlier certificates in a record. An agent has one or two in a day, and two more for each rotation of the authority.
+const MOST_EARLIER: usize = 16;
 
 /// SHA-256 of the secret of a join token, in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -88,8 +90,18 @@ pub struct CertificateRecord {
     /// Pins of the root certificates that the machine had stored at that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<AuthorityPin>,
+    /// Certificates of the same key that were issued before and have not ended, the oldest first. A revocation can name each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<EarlierCertificate>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EarlierCertificate {
+    pub serial: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub expires: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -104,6 +116,20 @@ impl CertificateRecord {
     /// Returns whether a certificate with this key is the identity of the node.
     pub fn admits(&self, key: &KeyDigest) -> bool {
         self.revoked.is_none() && self.key == *key
+    }
+
+    /// Returns whether the serial number is that of a certificate of this key which may still be valid.
+    pub fn has_serial(&self, serial: &str) -> bool {
+        self.serial == serial || self.earlier.iter().any(|earlier| earlier.serial == serial)
+    }
+
+    /// The earlier certificates of the record that follows this one.
+    pub fn superseded(&self, now: Timestamp) -> Vec<EarlierCertificate> {
+        let last = EarlierCertificate { serial: self.serial.clone(), expires: self.expires };
+        let mut earlier: Vec<_> =
+            self.earlier.iter().cloned().chain([last]).filter(|certificate| certificate.expires > now).collect();
+        earlier.drain(..earlier.len().saturating_sub(MOST_EARLIER));
+        earlier
     }
 }
 
@@ -133,6 +159,8 @@ pub struct AdmittedJoin {
     pub token: TokenRecord,
     /// Time of the first join with this key.
     pub joined: Timestamp,
+    /// Certificates of the same key, if the machine repeats its request.
+    pub earlier: Vec<EarlierCertificate>,
 }
 
 /// Reason why a machine may not join.
@@ -163,7 +191,7 @@ pub fn decide_join(fleet: &Fleet, attempt: &JoinAttempt<'_>, now: Timestamp) -> 
     if token.hash != *attempt.hash {
         return Err(JoinRefusal::InvalidToken);
     }
-    let admitted = |node: &NodeName, token: TokenRecord, joined: Timestamp| {
+    let admitted = |node: &NodeName, token: TokenRecord, joined: Timestamp, earlier: Vec<EarlierCertificate>| {
         let found = fleet.get(node);
         AdmittedJoin {
             node: node.clone(),
@@ -172,15 +200,16 @@ pub fn decide_join(fleet: &Fleet, attempt: &JoinAttempt<'_>, now: Timestamp) -> 
             record_at: found.and_then(|node| node.record_at),
             token,
             joined,
+            earlier,
         }
     };
     // The response to an earlier request was lost: the same key gets another certificate, and no further use counts.
     let repeated = fleet.designed().find_map(|(name, node, _)| {
         let (record, _) = node.certificate.as_ref()?;
-        (record.token == *attempt.token && record.admits(attempt.key)).then_some((name, record.joined))
+        (record.token == *attempt.token && record.admits(attempt.key)).then_some((name, record))
     });
-    if let Some((node, joined)) = repeated {
-        return Ok(admitted(node, token.clone(), joined));
+    if let Some((node, record)) = repeated {
+        return Ok(admitted(node, token.clone(), record.joined, record.superseded(now)));
     }
     let is_revoked = |record: &CertificateRecord| record.revoked.is_some() && record.key == *attempt.key;
     if fleet.nodes().any(|(_, node)| node.certificate.as_ref().is_some_and(|(record, _)| is_revoked(record))) {
@@ -196,7 +225,7 @@ pub fn decide_join(fleet: &Fleet, attempt: &JoinAttempt<'_>, now: Timestamp) -> 
         TokenScope::Node { node } => named_node(fleet, node, token.created)?,
         TokenScope::Role { role, hosts } => free_place(fleet, role, hosts.as_deref(), attempt.host)?,
     };
-    Ok(admitted(&node, TokenRecord { uses: token.uses - 1, ..token.clone() }, now))
+    Ok(admitted(&node, TokenRecord { uses: token.uses - 1, ..token.clone() }, now, Vec::new()))
 }
 
 /// The node of a token for one node. An operator who makes a token after a machine has joined replaces that machine.

@@ -62,7 +62,7 @@ Examples:
   muster cert revoke web1 --reason 'disk was stolen'
   muster cert revoke 4f2a90c17be35d084f2a90c17be35d08 --reason 'key on a public server'")]
 pub struct RevokeArgs {
-    /// Node, or serial number of its certificate
+    /// Node, or serial number of a certificate of it that has not ended
     #[arg(value_name = "NODE|SERIAL")]
     which: String,
     /// Reason, which is shown to operators
@@ -113,6 +113,9 @@ pub(super) async fn show(args: &ShowArgs, globals: &Globals, terminal: &mut Term
         out.line(format_args!("node     {node}"));
         out.line(format_args!("state    {}", state.as_str()));
         out.line(format_args!("serial   {}", certificate.serial));
+        for earlier in &certificate.earlier {
+            out.line(format_args!("earlier  {} until {}", earlier.serial, earlier.expires.strftime("%F %T UTC")));
+        }
         out.line(format_args!("key      {}", certificate.key.0));
         out.line(format_args!("issued   {}", certificate.issued.strftime("%F %T UTC")));
         out.line(format_args!("expires  {}", certificate.expires.strftime("%F %T UTC")));

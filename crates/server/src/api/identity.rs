@@ -238,7 +238,7 @@ pub(crate) async fn revoke_certificate(
     Ok(Json(RevokeResponse { row, changed, revision }))
 }
 
-/// The certificate of a node, by the name of the node, its host name, or the serial number.
+/// The certificate of a node, by the name of the node, its host name, or the serial number of a certificate that may still be valid.
 fn find_certificate<'a>(
     fleet: &'a Fleet,
     text: &str,
@@ -246,9 +246,10 @@ fn find_certificate<'a>(
     let of = |name: &'a NodeName| {
         fleet.get(name).and_then(|node| node.certificate.as_ref()).map(|(record, at)| (name, record, *at))
     };
+    let serial = text.to_ascii_lowercase();
     let by_serial = || {
         let mut all = fleet.nodes().filter_map(|(name, _)| of(name));
-        all.find(|(_, record, _)| record.serial == text)
+        all.find(|(_, record, _)| record.has_serial(&serial))
     };
     if let Some(found) = by_serial() {
         return Ok(found);
@@ -258,12 +259,27 @@ fn find_certificate<'a>(
         let name = name?;
         fleet.nodes().find(|(known, _)| **known == name).map(|(known, _)| known)
     });
-    let named = named.ok_or_else(|| ApiError::no_such_node(fleet, text))?;
+    let named = named
+        .ok_or_else(|| if is_serial(text) { no_such_serial(text) } else { ApiError::no_such_node(fleet, text) })?;
     let nothing = || {
         let problem = Problem::new(ProblemCode::UnknownIdentity, format!("no machine has joined as {named}"));
         ApiError(problem.hint("`muster cert list` shows the nodes that have a certificate"))
     };
     of(named).ok_or_else(nothing)
+}
+
+/// The form of serial numbers: 16 bytes in hexadecimal digits.
+fn is_serial(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn no_such_serial(text: &str) -> ApiError {
+    let detail = format!("no certificate that may still be valid has the serial number {text}");
+    let problem = Problem::new(ProblemCode::UnknownIdentity, detail);
+    ApiError(problem.hint(
+        "serial numbers are known until their certificate ends; `muster cert revoke NODE` revokes the key of a node's machine, with \
+         all its certificates",
+    ))
 }
 
 fn check_scope(fleet: &Fleet, scope: &TokenScope) -> Result<(), ApiError> {

@@ -94,6 +94,7 @@ pub(crate) async fn join(
             token: request.token.clone(),
             authority: Some(trust.record.issuing().pin.clone()),
             roots: trust.record.trusted().map(|authority| authority.pin.clone()).collect(),
+            earlier: admitted.earlier.clone(),
             revoked: None,
         };
         let committed =
@@ -205,8 +206,8 @@ pub(crate) async fn renew(
         let authority = Some(trust.record.issuing().pin.clone());
         let trusted = trust.record.trusted().map(|authority| authority.pin.clone());
         let roots = trusted.filter(|pin| request.roots.contains(pin)).collect();
-        let serial = certificate.serial.clone();
-        let record = CertificateRecord { serial, issued, expires, authority, roots, ..record };
+        let (serial, earlier) = (certificate.serial.clone(), record.superseded(now));
+        let record = CertificateRecord { serial, issued, expires, authority, roots, earlier, ..record };
         let key = Keys::new(env).certificate(node);
         let txn = Txn::new().guard(Guard::observed(key.clone(), Some(at))).op(Op::put_json(key, &record)?);
         let committed = commit_all(writer, vec![unrotated(&trust, txn)]).await?;

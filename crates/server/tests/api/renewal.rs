@@ -186,3 +186,55 @@ async fn restore_brings_no_revoked_key_back_and_loses_no_machine() {
     machine.renew(&fixture, &renewed, "db2").await.unwrap();
     fixture.stop().await;
 }
+
+#[tokio::test]
+async fn renewed_certificate_is_revoked_by_its_earlier_serial() {
+    let fixture = Fixture::start(&[("db1", "db"), ("db2", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    // A repeated request and a renewal: three certificates of one key.
+    let repeated = machine.join(&fixture, &token).await.unwrap();
+    machine.renew(&fixture, &repeated.certificate, "db1").await.unwrap();
+    let serials = [&joined, &repeated].map(|joined| {
+        let leaf = certificate::from_pem(&joined.certificate.certificate).unwrap().remove(0);
+        certificate::read(&leaf).unwrap().serial
+    });
+    let record = fixture.client.certificates(&fixture.env).await.unwrap().items.remove(0).certificate;
+    assert_eq!(record.earlier.iter().map(|earlier| earlier.serial.as_str()).collect::<Vec<_>>(), serials);
+    let revoke = RevokeCertificate { reason: "key on a public server".into() };
+    let revoke = async |which: &str| fixture.client.revoke_certificate(&fixture.env, which, &revoke, "ada").await;
+    let unknown = revoke(&"5".repeat(32)).await.unwrap_err();
+    assert_eq!(code(&unknown), ProblemCode::UnknownIdentity);
+    assert!(
+        unknown.to_string().contains("no certificate that may still be valid has the serial number 555"),
+        "{unknown}"
+    );
+    assert_eq!(code(&revoke("db9").await.unwrap_err()), ProblemCode::UnknownNode);
+    let revoked = revoke(&serials[0].to_uppercase()).await.unwrap();
+    assert_eq!((revoked.row.node, revoked.row.state), (node("db1"), CertificateState::Revoked));
+    assert!(!revoke(&serials[1]).await.unwrap().changed);
+    let refused = machine.client(&fixture, &repeated).desired(&fixture.env, &node("db1")).await.unwrap_err();
+    assert_eq!(code(&refused), ProblemCode::CertificateRefused);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn record_keeps_a_bounded_list_of_valid_serials() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let record = async || fixture.client.certificates(&fixture.env).await.unwrap().items.remove(0).certificate;
+    for _ in 0..20 {
+        machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
+    }
+    let last = record().await;
+    assert_eq!(last.earlier.len(), 16);
+    fixture.hours.store(23, Ordering::Relaxed);
+    machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
+    assert_eq!(record().await.earlier.last().unwrap().serial, last.serial);
+    // All but the last one have ended.
+    fixture.hours.store(25, Ordering::Relaxed);
+    machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
+    assert_eq!(record().await.earlier.len(), 1);
+    fixture.stop().await;
+}
