@@ -6,6 +6,7 @@
 //! - [`TestNetwork`]: a `127.a.b.0/24` that no other test uses.
 //! - [`SmallDisk`]: a file system that is really full.
 //! - [`records`]: names, node records and release records for a registration.
+//! - [`secret_search`]: finds a secret in bytes, in any form.
 //! - [`release`]: release directories with a script applier, and signed bundles of them.
 //!
 //! Real etcd clusters are in `crates/etcd-rig`, because they need etcd's client, which takes long to build.
@@ -17,6 +18,7 @@ mod disk;
 mod process_dir;
 pub mod records;
 pub mod release;
+pub mod secret_search;
 pub mod wait;
 
 pub use disk::{SmallDisk, passed_in_a_namespace};

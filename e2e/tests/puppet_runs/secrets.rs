@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use muster_core::report::RunResult;
+use muster_testkit::secret_search::SecretSearch;
 
 use crate::node::TestNode;
 
@@ -59,6 +60,9 @@ async fn no_secret_leaves_the_node() {
     assert!(run.log.contains("  -old content\n  +password=[secret]\n"), "{}", run.log);
     assert!(run.log.contains("  -old content\n  +[secret]\n"), "{}", run.log);
     let output = format!("{:?}\n{}", run.applied, run.log);
+    for secret in ["Tr0ub4dor", KEY.trim_end(), "hkiG9w0BAQEFAASC=="] {
+        SecretSearch::new(secret).assert_absent("what the agent reports", output.as_bytes());
+    }
     for piece in ["Tr0ub4dor", "three", "MIIBVg", "hkiG9w", "BEGIN KEY"] {
         assert!(!output.contains(piece), "{piece} is in {output}");
     }

@@ -1,8 +1,9 @@
 //! Fixture: a server on the embedded store, in this process.
 
+use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::identity::RENEWAL_GRACE;
@@ -259,5 +260,35 @@ pub(crate) async fn next(stream: &mut SyncStream) -> SyncEvent {
             SyncEvent::Ping => {}
             event => return event,
         }
+    }
+}
+
+/// Everything that this process logs, at every level.
+#[derive(Clone, Default)]
+pub(crate) struct CapturedLog(Arc<Mutex<Vec<u8>>>);
+
+impl Write for CapturedLog {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl CapturedLog {
+    /// Each test has a process of its own.
+    pub(crate) fn start() -> Self {
+        let captured = Self::default();
+        let writer = captured.clone();
+        let log = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::TRACE);
+        log.with_ansi(false).with_writer(move || writer.clone()).init();
+        captured
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
     }
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 use muster_core::keys::Keys;
 use muster_core::lookup::config_data::{Datum, DatumRecord, Layer, SECRET};
 use muster_core::names::{DataKey, Role};
+use muster_core::report::Report;
 use muster_core::txn::{Op, Txn};
+use muster_testkit::secret_search::SecretSearch;
 use muster_testkit::wait::until;
 use muster_wire::audit::AuditQuery;
 use muster_wire::client::{ClientError, DatumPrecondition};
@@ -15,13 +17,13 @@ use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, http};
+use crate::fixture::{CapturedLog, Fixture, PASSED, http, next};
 
 const NODES: [(&str, &str); 3] = [("db1", "db"), ("web1", "web"), ("web2", "web")];
-/// The value, with characters that JSON escapes, and its other forms.
+/// The value, with characters that JSON escapes.
 const PASSWORD: &str = "Tr0ub\"4dor&3-quite-long";
-const FORMS: [&str; 4] =
-    [PASSWORD, "Tr0ub\\\"4dor&3-quite-long", "VHIwdWIiNGRvciYzLXF1aXRlLWxvbm", "IwdWIiNGRvciYzLXF1aXRlLWxvbm"];
+/// Text in the log of a run, which must be found where the value must not be.
+const LOGGED: &str = "the configuration of the database has changed";
 
 fn password() -> DataKey {
     DataKey::new("db::password").unwrap()
@@ -55,30 +57,31 @@ async fn stored(fixture: &Fixture, layer: &Layer) -> DatumRecord {
 }
 
 fn assert_hidden(what: &str, bytes: &[u8]) {
-    for form in FORMS {
-        assert!(!bytes.windows(form.len()).any(|window| window == form.as_bytes()), "{form} is in {what}");
-    }
+    SecretSearch::new(PASSWORD).assert_absent(what, bytes);
 }
 
-/// Looks for the value in all files below a directory.
-fn assert_hidden_in_files(dir: &Path) -> usize {
+/// Looks for the value in all files below a directory. Returns the number of files, and of those that have the text of the log.
+fn assert_hidden_in_files(dir: &Path) -> (usize, usize) {
+    let logged = SecretSearch::new(LOGGED);
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let search = |entry: std::fs::DirEntry| {
         let kind = entry.file_type().unwrap();
         if kind.is_dir() {
             assert_hidden_in_files(&entry.path())
         } else if kind.is_file() {
-            assert_hidden(&entry.path().display().to_string(), &std::fs::read(entry.path()).unwrap());
-            1
+            let bytes = std::fs::read(entry.path()).unwrap();
+            assert_hidden(&entry.path().display().to_string(), &bytes);
+            (1, usize::from(logged.find(&bytes).is_some()))
         } else {
-            0
+            (0, 0)
         }
     };
-    entries.map(search).sum()
+    entries.map(search).fold((0, 0), |(files, logs), (file, log)| (files + file, logs + log))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn value_is_in_no_file_key_answer_or_backup() {
+async fn value_is_in_no_file_key_answer_log_or_backup() {
+    let log = CapturedLog::start();
     let fixture = Fixture::start(&NODES).await;
     let db = of_role("db");
     let first = set(&fixture, &db, PASSWORD).await.unwrap();
@@ -93,12 +96,16 @@ async fn value_is_in_no_file_key_answer_or_backup() {
     for outside in ["web1", "web2"] {
         assert_eq!(data_of(&fixture, outside).await.get(&password()), None);
     }
+    // The node that has the secret reports, with a log.
+    let mut stream = fixture.open("db1", &SyncOpen::default()).await;
+    let SyncEvent::Hello { incarnation, .. } = next(&mut stream).await else { panic!("no hello") };
+    let report = fixture.report("db1", incarnation, 1, PASSED);
+    fixture.send(&Report { log: format!("{LOGGED}: password=[secret]\n"), ..report }).await;
     let backup = http().get(fixture.url(&format!("/v1/envs/{}/backup", fixture.env))).send().await.unwrap();
     assert!(backup.status().is_success());
     let backup = backup.bytes().await.unwrap();
     assert_hidden("the backup", &backup);
-    let archive = zstd::decode_all(&backup[..]).unwrap_or_else(|_| backup.to_vec());
-    assert_hidden("the unpacked backup", &archive);
+    assert!(SecretSearch::new(LOGGED).find(&backup).is_some(), "the backup has the log");
     for kv in fixture.store.range("/muster/", None).await.unwrap().kvs {
         assert_hidden(&kv.key, &kv.value);
     }
@@ -106,7 +113,12 @@ async fn value_is_in_no_file_key_answer_or_backup() {
     assert_hidden("the audit", serde_json::to_string(&audit).unwrap().as_bytes());
     assert_hidden("the status", serde_json::to_string(&fixture.client.secrets().await.unwrap()).unwrap().as_bytes());
     let dir = fixture.stop().await;
-    assert!(assert_hidden_in_files(dir.path()) > 3);
+    let (files, logs) = assert_hidden_in_files(dir.path());
+    assert!(files > 3 && logs > 0, "{files} files, {logs} with the log");
+    let log = log.bytes();
+    let requests = SecretSearch::new("/v1/envs/test/data/db::password");
+    assert!(requests.find(&log).is_some(), "the server's log is captured");
+    assert_hidden("the server's log", &log);
 }
 
 #[tokio::test(flavor = "multi_thread")]
