@@ -43,8 +43,18 @@ const DECLARED: &[(&str, &[Code])] = &[
     ("show_rotation", &[Code::NotFound]),
     ("rotate_authority", &[Code::NotFound, Code::UnknownIdentity]),
     ("cancel_rotation", &[Code::NotFound]),
-    ("join", &[Code::JoinRefused, Code::NoPlace, Code::NotFound, Code::CannotTell, Code::StoreUnavailable]),
-    ("renew", &[Code::CertificateRefused, Code::NotFound, Code::CannotTell, Code::StoreUnavailable]),
+    (
+        "join",
+        &[
+            Code::JoinRefused,
+            Code::NoPlace,
+            Code::NotFound,
+            Code::TooManyAttempts,
+            Code::CannotTell,
+            Code::StoreUnavailable,
+        ],
+    ),
+    ("renew", &[Code::NotFound]),
     (
         "log_in",
         &[

@@ -32,6 +32,18 @@ impl FailedLogins {
         }
     }
 
+    /// Refuses an address whose attempts have failed too often: it gets no answer that needs the store.
+    pub(crate) fn check_peer(&self, peer: &Peer) -> Result<(), ApiError> {
+        let Peer::Tcp { address, .. } = peer else { return Ok(()) };
+        let (now, failed) = (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        match failed.get(&network(*address)) {
+            Some((began, count)) if *count >= ATTEMPTS && now.duration_since(*began) < PERIOD => {
+                Err(too_many(*address, *began, now))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Counts a failed attempt. Returns its reason, or that the client has to wait.
     pub(crate) fn count(&self, address: IpAddr, reason: ApiError) -> ApiError {
         let now = Instant::now();
@@ -54,12 +66,15 @@ impl FailedLogins {
         if *count == ATTEMPTS + 1 {
             tracing::warn!(%address, "an address presents wrong tokens: its next attempts are not answered in detail");
         }
-        let left = PERIOD.saturating_sub(now.duration_since(*began));
-        let detail = format!("too many failed attempts from {address}");
-        let problem = Problem::new(ProblemCode::TooManyAttempts, detail)
-            .retry_after(u16::try_from(left.as_secs()).unwrap_or(u16::MAX).max(1));
-        ApiError(problem.hint("wait, and then present a valid token"))
+        too_many(address, *began, now)
     }
+}
+
+fn too_many(address: IpAddr, began: Instant, now: Instant) -> ApiError {
+    let left = PERIOD.saturating_sub(now.duration_since(began));
+    let problem = Problem::new(ProblemCode::TooManyAttempts, format!("too many failed attempts from {address}"))
+        .retry_after(u16::try_from(left.as_secs()).unwrap_or(u16::MAX).max(1));
+    ApiError(problem.hint("wait, and then present a valid token"))
 }
 
 /// The network of one client: a host with IPv6 has many addresses.

@@ -6,7 +6,7 @@ use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
 use muster_core::identity::{
-    CertificateRecord, JoinRefusal, LONGEST_TOKEN_LIFE, MOST_USES, Revocation, TokenRecord, TokenScope,
+    CertificateRecord, JoinRefusal, LONGEST_TOKEN_LIFE, MOST_USES, RenewalRefusal, Revocation, TokenRecord, TokenScope,
 };
 use muster_core::keys::Keys;
 use muster_core::names::{NodeName, TokenId};
@@ -47,10 +47,12 @@ pub(crate) async fn join(
     writer: Writer,
     State(identities): State<Identities>,
     State(replica): State<ReplicaState>,
+    Extension(peer): Extension<Peer>,
     JsonBody(mut request): JsonBody<JoinRequest>,
 ) -> Result<Json<JoinResponse>, ApiError> {
     let tls = tls(&identities)?;
     request.host = line(&request.host);
+    check_token(&writer, &identities, &peer, &request).await?;
     let _turn = tls.joins.lock().await;
     let joined = issue::join(&writer, tls, &request).await.inspect_err(|error| {
         let error = error as &dyn std::error::Error;
@@ -72,6 +74,29 @@ pub(crate) async fn join(
     }))
 }
 
+/// Refuses a wrong token before it waits for the machines that join, and before it costs the store anything. A token that another
+/// server has just made may be missing in the view: only then the store is asked, and not for an address that guesses.
+async fn check_token(
+    writer: &Writer,
+    identities: &Identities,
+    peer: &Peer,
+    request: &JoinRequest,
+) -> Result<(), ApiError> {
+    let mut is_valid = issue::token_is_valid(writer, request);
+    if is_valid.is_none() {
+        identities.failed_logins.check_peer(peer)?;
+        writer.view.reach(writer.latest_revision.read().await?).await?;
+        is_valid = issue::token_is_valid(writer, request);
+    }
+    if is_valid == Some(true) {
+        return Ok(());
+    }
+    // Not a warning: a client without any identity could fill the log.
+    tracing::debug!(token = %request.token, host = request.host, "a machine has presented a wrong token");
+    let refusal = IdentityRequestError::from(JoinRefusal::InvalidToken);
+    Err(identities.failed_logins.count_peer(peer, refusal.into()))
+}
+
 /// Issues a new certificate to the holder of a node's key, who presents the last one, also within a grace time after its end.
 #[utoipa::path(post, path = "/v1/renew", request_body = RenewRequest,
     responses((status = 200, body = CertificateResponse)))]
@@ -82,7 +107,18 @@ pub(crate) async fn renew(
     JsonBody(request): JsonBody<RenewRequest>,
 ) -> Result<Json<CertificateResponse>, ApiError> {
     let tls = tls(&identities)?;
-    let issued = issue::renew(&writer, tls, peer.certificate(), &request).await?;
+    let issued = issue::renew(&writer, tls, peer.certificate(), &request).await.map_err(|error| {
+        let is_guess = matches!(
+            error,
+            IdentityRequestError::Renewal(
+                RenewalRefusal::NoCertificate
+                    | RenewalRefusal::OtherCertificate { .. }
+                    | RenewalRefusal::UnknownKey { .. }
+            )
+        );
+        let refusal = ApiError::from(error);
+        if is_guess { identities.failed_logins.count_peer(&peer, refusal) } else { refusal }
+    })?;
     tracing::debug!(env = %request.env, node = %request.node, expires = %issued.expires, "a certificate was renewed");
     Ok(Json(response(tls, issued)))
 }

@@ -17,7 +17,7 @@ use muster_wire::identity::{JoinRequest, RenewRequest};
 use thiserror::Error;
 
 use super::tls::{ClientCertificate, ServerTls, Trust};
-use crate::app::Writer;
+use crate::app::{Reader, Writer};
 use crate::transactions::{ConflictRetry, commit_all};
 use crate::view::StaleView;
 
@@ -64,6 +64,13 @@ struct PlannedJoin {
     env: EnvName,
     role: Role,
     admitted: AdmittedJoin,
+}
+
+/// Compares the token of a request with the view alone. None if the view does not have the token.
+pub(crate) fn token_is_valid(reader: &Reader, request: &JoinRequest) -> Option<bool> {
+    let fleets = reader.view.fleets();
+    let (record, _) = fleets.values().find_map(|fleet| fleet.tokens().get(&request.token))?;
+    Some(record.hash == token::hash(&request.secret))
 }
 
 /// Exchanges a token for a certificate. The use of the token and the record are one transaction.

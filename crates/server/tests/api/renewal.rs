@@ -1,4 +1,4 @@
-//! Renewal of certificates by the holder of their key, over real TLS.
+//! Renewal of certificates by the holder of their key, and limits on guesses, over real TLS.
 
 use std::sync::atomic::Ordering;
 
@@ -7,12 +7,13 @@ use muster_identity::authority::Authority;
 use muster_identity::certificate;
 use muster_identity::request::generate_key;
 use muster_identity::tls::{PresentedCertificate, client_config};
+use muster_identity::token::JoinToken;
 use muster_wire::client::{Client, Credentials};
-use muster_wire::identity::{CertificateState, RenewRequest, RevokeCertificate};
+use muster_wire::identity::{CertificateState, JoinRequest, RenewRequest, RevokeCertificate};
 use muster_wire::problem::{Problem, ProblemCode};
 
-use crate::fixture::{Fixture, node};
-use crate::identity::{Machine, code, for_node, make_token, renewal, tls_url};
+use crate::fixture::{CapturedLog, Fixture, node};
+use crate::identity::{Machine, code, for_node, for_role, make_token, renewal, tls_url};
 use crate::restore::{REPLACE, backup};
 
 #[tokio::test]
@@ -236,5 +237,67 @@ async fn record_keeps_a_bounded_list_of_valid_serials() {
     fixture.hours.store(25, Ordering::Relaxed);
     machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
     assert_eq!(record().await.earlier.len(), 1);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn address_with_wrong_join_tokens_has_to_wait() {
+    let log = CapturedLog::start();
+    let fixture = Fixture::start(&[("web1", "web"), ("db1", "db")]).await;
+    let token = make_token(&fixture, for_role("web", None), 2).await;
+    let machine = Machine::new("x");
+    let wrong = JoinRequest { secret: "0".repeat(32), ..machine.request(&token) };
+    let unknown = machine.request(&JoinToken::generate(token.pin).unwrap());
+    let attempt = async |request: &JoinRequest| code(&fixture.client.join(request).await.unwrap_err());
+    for number in 0..10 {
+        let request = if number % 2 == 0 { &wrong } else { &unknown };
+        assert_eq!(attempt(request).await, ProblemCode::JoinRefused);
+    }
+    // A wrong secret is refused by the view alone, and an address that guesses gets nothing that needs the store.
+    let reads = fixture.app.latest_revision.requests();
+    assert_eq!(attempt(&wrong).await, ProblemCode::TooManyAttempts);
+    assert_eq!(attempt(&unknown).await, ProblemCode::TooManyAttempts);
+    let refused = fixture.client.join(&unknown).await.unwrap_err();
+    assert!(refused.problem().unwrap().retry_after_seconds.is_some());
+    assert_eq!(fixture.app.latest_revision.requests(), reads);
+
+    let text = String::from_utf8(log.bytes()).unwrap();
+    let warnings = |what: &str| text.lines().filter(|line| line.contains("WARN") && line.contains(what)).count();
+    assert!(text.contains("a machine has presented a wrong token"), "at a level below that of warnings");
+    assert_eq!((warnings("machine"), warnings("an address presents wrong tokens")), (0, 1));
+
+    // Machines behind the same address are not locked out, and one that waits for a place has not guessed.
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    assert_eq!(code(&Machine::new("y").join(&fixture, &token).await.unwrap_err()), ProblemCode::NoPlace);
+    machine.renew(&fixture, &joined.certificate, "web1").await.unwrap();
+    let guess = renewal(&fixture, &generate_key().unwrap(), "web1");
+    let refused = machine.client(&fixture, &joined).renew(&guess).await.unwrap_err();
+    assert_eq!(code(&refused), ProblemCode::TooManyAttempts);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn waiting_for_a_place_is_not_counted_as_a_guess() {
+    let fixture = Fixture::start(&[("web1", "web")]).await;
+    let token = make_token(&fixture, for_role("web", None), 20).await;
+    Machine::new("x").join(&fixture, &token).await.unwrap();
+    for _ in 0..12 {
+        assert_eq!(code(&Machine::new("y").join(&fixture, &token).await.unwrap_err()), ProblemCode::NoPlace);
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn address_with_wrong_keys_in_renewals_has_to_wait() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    let client = machine.client(&fixture, &joined);
+    let guess = renewal(&fixture, &generate_key().unwrap(), "db1");
+    for _ in 0..10 {
+        assert_eq!(code(&client.renew(&guess).await.unwrap_err()), ProblemCode::CertificateRefused);
+    }
+    assert_eq!(code(&client.renew(&guess).await.unwrap_err()), ProblemCode::TooManyAttempts);
+    machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
     fixture.stop().await;
 }
