@@ -28,7 +28,7 @@ pub struct ChangedKey<'a> {
 pub struct DividedChanges {
     /// Changes of each record: at least one.
     pub parts: Vec<Vec<AuditChange>>,
-    /// The reason that a new value states.
+    /// The reason that a new value states, or the rollout that grants nodes a version.
     pub why: Option<String>,
 }
 
@@ -84,6 +84,15 @@ impl<'a> DistinctValues<'a> {
             AuditValue::Digest(_) => None,
         })
     }
+
+    /// The reason of a step that grants nodes a version: its rollout, which has the plan.
+    fn granting_rollout(&mut self, changed: &[ChangedKey<'a>]) -> Option<String> {
+        let grants = changed.iter().filter(|changed| changed.key.contains("/desired/"));
+        grants.filter_map(|changed| changed.after).find_map(|after| match &self.get(after).value {
+            AuditValue::Value(grant) => Some(format!("granted by rollout {}", grant.get("rollout")?)),
+            AuditValue::Digest(_) => None,
+        })
+    }
 }
 
 fn stated_reason(value: &Value) -> Option<String> {
@@ -95,7 +104,7 @@ fn stated_reason(value: &Value) -> Option<String> {
 /// Divides the changes of one transaction among records. If they do not fit in one record, longer values become digests.
 pub fn divide(changed: &[ChangedKey<'_>]) -> Result<DividedChanges, serde_json::Error> {
     let mut values = DistinctValues::default();
-    let why = values.stated_reason(changed);
+    let why = values.stated_reason(changed).or_else(|| values.granting_rollout(changed));
     let bytes = changed.iter().flat_map(|changed| [changed.before, changed.after]).flatten();
     let may_fit = bytes.map(|bytes| values.get(bytes).length).sum::<usize>() <= LONGEST_CHANGES;
     if may_fit {

@@ -121,3 +121,77 @@ impl NodeConnections {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::identity::{CertificateRecord, Revocation};
+    use muster_core::keys::Keys;
+    use muster_core::names::TokenId;
+    use muster_core::txn::{Op, Txn};
+    use muster_identity::certificate::VerifiedCertificate;
+
+    use super::*;
+
+    fn record(now: Timestamp) -> CertificateRecord {
+        CertificateRecord {
+            key: KeyDigest("k".into()),
+            serial: "1".into(),
+            issued: now,
+            expires: now + Duration::from_secs(86_400),
+            joined: now,
+            host: "db1".into(),
+            token: TokenId::new("0123456789abcdef").unwrap(),
+            authority: None,
+            roots: Vec::new(),
+            earlier: Vec::new(),
+            revoked: None,
+        }
+    }
+
+    /// By the clock of the runtime, which passes only while every task waits: the speed of the machine has no influence.
+    #[tokio::test(start_paused = true)]
+    async fn revoked_connection_ends_within_a_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = format!("embedded:{}", dir.path().join("store").display());
+        let store = muster_store::open(&spec, &muster_store::StoreAccess::default()).await.unwrap();
+        let (view, clock, list) = (View::default(), Clock::system(), Arc::new(NodeConnections::default()));
+        let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("db1").unwrap());
+        let key = Keys::new(&env).certificate(&node);
+        let (record, now) = (record(clock.now()), clock.now());
+        let write = async |record: &CertificateRecord| {
+            let txn = Txn::new().op(Op::put_json(key.clone(), record).unwrap());
+            let revision = match store.commit(txn).await.unwrap() {
+                muster_store::CommitOutcome::Committed { revision } => revision,
+                conflict => panic!("{conflict:?}"),
+            };
+            view.reach(revision).await.unwrap();
+        };
+        let name = CertificateName::Node { env: env.clone(), node: node.clone() };
+        let of_key = |key: &str| {
+            let (key, serial, expires) = (KeyDigest(key.into()), "1".to_owned(), record.expires);
+            let certificate = VerifiedCertificate { name: name.clone(), serial, key, expires };
+            ClientCertificate { certificate, standing: CertificateStanding::Current { issuer: String::new() } }
+        };
+        let check = async {
+            view.ready().await;
+            write(&record).await;
+            let entry = list.add(&of_key("k")).unwrap();
+            // The first check is over, and the task waits for a change.
+            tokio::time::sleep(CHECK_INTERVAL * 3).await;
+            assert!(!entry.end.is_cancelled());
+            let revocation = Revocation { at: now, by: "ada".into(), reason: String::new() };
+            write(&CertificateRecord { revoked: Some(revocation), ..record.clone() }).await;
+            let revoked = tokio::time::Instant::now();
+            entry.end.cancelled().await;
+            assert!(revoked.elapsed() <= Duration::from_secs(1), "{:?}", revoked.elapsed());
+            let ended = ClientCertificate { standing: CertificateStanding::Ended, ..of_key("k") };
+            assert!(list.add(&ended).is_none(), "its holder is not a node");
+        };
+        let (changed, _changes) = tokio::sync::mpsc::channel(8);
+        tokio::select! {
+            _ = view.follow(store.as_ref(), changed, &clock) => panic!("the store is open"),
+            () = async { view.ready().await; list.run(&view, &clock).await } => {}
+            () = check => {}
+        }
+    }
+}

@@ -59,6 +59,16 @@ pub(crate) fn http() -> reqwest::Client {
     muster_wire::client::plain_http().default_headers(headers).build().unwrap()
 }
 
+/// What differs from the server of most tests.
+#[derive(Default)]
+struct StartOptions {
+    liveness_timeouts: LivenessTimeouts,
+    oidc: Option<OidcConfig>,
+    limits: ConnectionLimits,
+    /// Hours by which its clock is ahead.
+    hours: i64,
+}
+
 impl Fixture {
     /// A server for nodes given as (name, role), with releases v1 and v2, at v1.
     pub(crate) async fn start(nodes: &[(&str, &str)]) -> Self {
@@ -73,19 +83,20 @@ impl Fixture {
 
     /// A server with other limits of connections.
     pub(crate) async fn start_limited(nodes: &[(&str, &str)], limits: ConnectionLimits) -> Self {
-        Self::start_server(tempfile::tempdir().unwrap(), nodes, LivenessTimeouts::default(), None, limits).await
+        let options = StartOptions { limits, ..StartOptions::default() };
+        Self::start_server(tempfile::tempdir().unwrap(), nodes, options).await
+    }
+
+    /// A server whose clock is ahead by some hours.
+    pub(crate) async fn start_ahead(nodes: &[(&str, &str)], hours: i64) -> Self {
+        let options = StartOptions { hours, ..StartOptions::default() };
+        Self::start_server(tempfile::tempdir().unwrap(), nodes, options).await
     }
 
     /// A server at which people can log in through an OIDC provider.
     pub(crate) async fn start_with_oidc(nodes: &[(&str, &str)], oidc: OidcConfig) -> Self {
-        Self::start_server(
-            tempfile::tempdir().unwrap(),
-            nodes,
-            LivenessTimeouts::default(),
-            Some(oidc),
-            ConnectionLimits::default(),
-        )
-        .await
+        let options = StartOptions { oidc: Some(oidc), ..StartOptions::default() };
+        Self::start_server(tempfile::tempdir().unwrap(), nodes, options).await
     }
 
     pub(crate) async fn start_in(
@@ -93,23 +104,18 @@ impl Fixture {
         nodes: &[(&str, &str)],
         liveness_timeouts: LivenessTimeouts,
     ) -> Self {
-        Self::start_server(dir, nodes, liveness_timeouts, None, ConnectionLimits::default()).await
+        Self::start_server(dir, nodes, StartOptions { liveness_timeouts, ..StartOptions::default() }).await
     }
 
-    async fn start_server(
-        dir: tempfile::TempDir,
-        nodes: &[(&str, &str)],
-        liveness_timeouts: LivenessTimeouts,
-        oidc: Option<OidcConfig>,
-        limits: ConnectionLimits,
-    ) -> Self {
+    async fn start_server(dir: tempfile::TempDir, nodes: &[(&str, &str)], options: StartOptions) -> Self {
+        let StartOptions { liveness_timeouts, oidc, limits, hours } = options;
         let store = muster_store::open(
             &format!("embedded:{}", dir.path().join("store").display()),
             &muster_store::StoreAccess::default(),
         )
         .await
         .unwrap();
-        let hours = Arc::new(AtomicI64::new(0));
+        let hours = Arc::new(AtomicI64::new(hours));
         let passed = hours.clone();
         let system = Clock::system();
         let clock = Clock::from_fn(move || system.now() + SignedDuration::from_hours(passed.load(Ordering::Relaxed)));

@@ -1,15 +1,19 @@
 //! Clients that attack the server through its connections: silence, and floods of headers and of bodies.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use muster_identity::certificate;
+use muster_identity::tls::client_config;
 use muster_server::ConnectionLimits;
 use muster_testkit::wait::until;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::SyncOpen;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
 
 use crate::fixture::{Fixture, http, next, token};
 
@@ -79,7 +83,19 @@ async fn silent_connections_keep_out_no_agent() {
 
 /// Sends a request as text, and returns what the server answers until it closes the connection.
 async fn raw(fixture: &Fixture, request: &[u8]) -> String {
-    let mut stream = TcpStream::connect(address(fixture)).await.unwrap();
+    send_raw(TcpStream::connect(address(fixture)).await.unwrap(), request).await
+}
+
+/// The same over TLS, without a certificate.
+async fn raw_over_tls(fixture: &Fixture, request: &[u8]) -> String {
+    let roots = certificate::from_pem(&fixture.client.authority().await.unwrap().root).unwrap();
+    let connector = TlsConnector::from(Arc::new(client_config(&roots, None).unwrap()));
+    let stream = TcpStream::connect(address(fixture)).await.unwrap();
+    let name = address(fixture).ip().to_string().try_into().unwrap();
+    send_raw(connector.connect(name, stream).await.unwrap(), request).await
+}
+
+async fn send_raw(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &[u8]) -> String {
     // The server may close the connection before it has read all.
     let _ = stream.write_all(request).await;
     let mut text = Vec::new();
@@ -98,13 +114,25 @@ async fn floods_of_headers_and_bodies_are_refused() {
         assert!(text.starts_with("HTTP/1.1 431"), "{text}");
     }
     let authorization = format!("authorization: Bearer {}", token().as_str());
-    for length in ["content-length: 9999999999", "transfer-encoding: chunked"] {
-        let head = format!(
+    let request = |length: &str, body: &str| {
+        format!(
             "POST /v1/envs/test/verify-hosts HTTP/1.1\r\nhost: {host}\r\n{authorization}\r\n\
-             content-type: application/json\r\n{length}\r\n\r\n"
-        );
-        let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
-        let text = raw(&fixture, (head + &chunk.repeat(40)).as_bytes()).await;
+             content-type: application/json\r\n{length}\r\n\r\n{body}"
+        )
+    };
+    // Just over the limit: the server has read all that was sent when it answers, so that the answer is not lost.
+    let (limit, chunk) = (2 * 1024 * 1024, format!("10000\r\n{}\r\n", " ".repeat(0x10000)));
+    let long = request("content-length: 9999999999", &" ".repeat(limit + 1));
+    let chunked = request("transfer-encoding: chunked", &(chunk.repeat(limit / 0x10000) + "1\r\n \r\n"));
+    for sent in [&long, &chunked] {
+        for text in [raw(&fixture, sent.as_bytes()).await, raw_over_tls(&fixture, sent.as_bytes()).await] {
+            assert!(text.starts_with("HTTP/1.1 413"), "{text:?}");
+            assert!(text.contains("\"code\":\"too_large\""), "{text}");
+        }
+    }
+    // A client that sends on may lose the answer: closing a connection discards it while data arrives.
+    for length in ["content-length: 9999999999", "transfer-encoding: chunked"] {
+        let text = raw(&fixture, request(length, &chunk.repeat(40)).as_bytes()).await;
         assert!(text.is_empty() || text.starts_with("HTTP/1.1 413"), "{text}");
     }
     let huge = vec![b' '; 3 * 1024 * 1024];

@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use muster_core::identity::TokenScope;
-use muster_core::names::Role;
+use muster_core::names::{EnvName, Role};
 use muster_identity::certificate;
 use muster_identity::request::{generate_key, make_request};
 use muster_identity::tls::{PresentedCertificate, certified_key, client_config, pinned_config};
 use muster_identity::token::JoinToken;
+use muster_server::{FirstVersion, Registration, register};
+use muster_testkit::records::{node_records, release_records};
 use muster_wire::client::{Client, ClientError, Credentials};
 use muster_wire::data::SelfResponse;
 use muster_wire::identity::{
@@ -16,7 +18,7 @@ use muster_wire::identity::{
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
-use crate::fixture::{Fixture, PASSED, node, token};
+use crate::fixture::{Fixture, PASSED, node, token, version};
 
 pub(crate) fn tls_url(fixture: &Fixture) -> String {
     fixture.url("").replace("http://", "https://")
@@ -348,6 +350,57 @@ async fn machine_that_was_replaced_loses_its_connections() {
     let token = make_token(&fixture, for_node("db1"), 1).await;
     Machine::new("db1").join(&fixture, &token).await.unwrap();
     while let Ok(Some(_)) = stream.next().await {}
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn token_of_an_environment_counts_for_its_node_only() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let other = EnvName::new("other").unwrap();
+    let registration = Registration {
+        env: other.clone(),
+        nodes: node_records(&[("db1", "db")], "default"),
+        releases: release_records(&["v1"]),
+        first_version: FirstVersion::Default(version("v1")),
+        epoch: 7,
+    };
+    register(&fixture.app, &registration).await.unwrap();
+    let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+    let joined = machine.join(&fixture, &token).await.unwrap();
+    assert_eq!((&joined.env, joined.node.as_str()), (&fixture.env, "db1"));
+    let client = machine.client(&fixture, &joined);
+    client.desired(&fixture.env, &node("db1")).await.unwrap();
+    assert_eq!(code(&client.desired(&other, &node("db1")).await.unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&client.sync(&other, &node("db1"), &open()).await.unwrap_err()), ProblemCode::Forbidden);
+    let report = fixture.report("db1", 1, 1, PASSED);
+    assert_eq!(code(&client.report(&other, &report).await.unwrap_err()), ProblemCode::Forbidden);
+    let elsewhere = RenewRequest { env: other.clone(), ..renewal(&fixture, &machine.key, "db1") };
+    assert_eq!(code(&client.renew(&elsewhere).await.unwrap_err()), ProblemCode::CertificateRefused);
+    assert!(fixture.client.certificates(&other).await.unwrap().items.is_empty());
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn machine_that_joins_after_a_wiped_disk_has_a_new_incarnation() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let mut incarnations = Vec::new();
+    let spent = make_token(&fixture, for_node("db1"), 1).await;
+    let mut token = spent.clone();
+    for _ in 0..2 {
+        // Each time with a new key, and without any state.
+        let machine = Machine::new("db1");
+        let joined = machine.join(&fixture, &token).await.unwrap();
+        let client = machine.client(&fixture, &joined);
+        let mut stream = client.sync(&fixture.env, &node("db1"), &open()).await.unwrap();
+        let Some(SyncEvent::Hello { incarnation, .. }) = stream.next().await.unwrap() else { panic!("no hello") };
+        client.report(&fixture.env, &fixture.report("db1", incarnation, 1, PASSED)).await.unwrap();
+        incarnations.push(incarnation);
+        drop(stream);
+        let refused = Machine::new("db1").join(&fixture, &spent).await.unwrap_err();
+        assert_eq!(code(&refused), ProblemCode::JoinRefused, "it needs a new token");
+        token = make_token(&fixture, for_node("db1"), 1).await;
+    }
+    assert!(incarnations[1] > incarnations[0], "{incarnations:?}");
     fixture.stop().await;
 }
 

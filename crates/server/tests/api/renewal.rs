@@ -155,6 +155,22 @@ async fn replayed_renewal_without_the_key_is_refused() {
     fixture.stop().await;
 }
 
+/// Both sides verify certificates with their own clocks. That of the server is ahead of that of this process, or behind it.
+#[tokio::test]
+async fn machine_with_a_clock_an_hour_off_joins_and_renews() {
+    for hours in [1, -1] {
+        let fixture = Fixture::start_ahead(&[("db1", "db")], hours).await;
+        let (machine, token) = (Machine::new("db1"), make_token(&fixture, for_node("db1"), 1).await);
+        let joined = machine.join(&fixture, &token).await.unwrap();
+        machine.client(&fixture, &joined).desired(&fixture.env, &node("db1")).await.unwrap();
+        let renewed = machine.renew(&fixture, &joined.certificate, "db1").await.unwrap();
+        machine.client_with(&fixture, &renewed).desired(&fixture.env, &node("db1")).await.unwrap();
+        fixture.hours.store(hours + 30, Ordering::Relaxed);
+        machine.renew(&fixture, &renewed, "db1").await.unwrap();
+        fixture.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn restore_brings_no_revoked_key_back_and_loses_no_machine() {
     let fixture = Fixture::start(&[("db1", "db"), ("db2", "db"), ("db3", "db")]).await;

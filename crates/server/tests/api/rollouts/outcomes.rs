@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::audit::AuditChange;
+use muster_core::audit::{Actor, AuditChange, AuditRecord, AuditValue};
+use muster_core::replica::ControllerName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::RolloutNodeState;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
@@ -11,6 +12,7 @@ use muster_wire::audit::AuditQuery;
 use muster_wire::client::{RolloutRef, RolloutVerb};
 use muster_wire::problem::ProblemCode;
 use muster_wire::rollout::{OperateRequest, RolloutStatus, UnmovedNode};
+use serde_json::json;
 
 use crate::fixture::{Fixture, version};
 
@@ -75,6 +77,46 @@ async fn audit_of_grants_has_the_values_before_them() {
         }
     }
     assert_eq!(grants_again, WEBS.len(), "each node was granted twice");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_and_grants_of_a_rollout_are_in_the_audit() {
+    let (fixture, _agents) = at_v2().await;
+    let id = fixture.begin("v3", quick()).await;
+    fixture.completed(id).await;
+    let query = AuditQuery { limit: Some(500), ..AuditQuery::default() };
+    let records = fixture.client.audit(Some(&fixture.env), &query).await.unwrap().items;
+    let change = |record: &AuditRecord, key: &str| {
+        let key = format!("{}/{key}", fixture.env);
+        record.changes.iter().find(|change| change.key == key).cloned()
+    };
+    let value = |value: Option<AuditValue>| match value {
+        Some(AuditValue::Value(value)) => value,
+        other => panic!("{other:?}"),
+    };
+    // The decision of the person.
+    let started = records.iter().find(|record| change(record, &format!("rollouts/{}", id.0)).is_some()).unwrap();
+    assert_eq!((started.action.as_str(), started.from.as_str()), ("start_rollout", "127.0.0.1"));
+    assert!(matches!(started.actor, Actor::Administrator { .. }) && started.request.is_some(), "{started:?}");
+    let begun = change(started, &format!("rollouts/{}", id.0)).unwrap();
+    assert_eq!((begun.before, &value(begun.after)["to"]), (None, &json!("v3")));
+    // Those of the controller: each node is granted once.
+    for (node, _) in WEBS {
+        let key = format!("desired/{node}");
+        let granted: Vec<_> = records.iter().filter(|record| change(record, &key).is_some()).collect();
+        let [.., last] = &granted[..] else { panic!("{node} was not granted: {records:#?}") };
+        assert!(matches!(&last.actor, Actor::Controller { name: ControllerName::Rollout, .. }), "{last:?}");
+        assert!(last.from.starts_with("replica ") && last.request.is_none() && last.action == "rollout", "{last:?}");
+        assert_eq!(last.why.as_deref(), Some(&*format!("granted by rollout {}", id.0)));
+        let AuditChange { before, after, .. } = change(last, &key).unwrap();
+        let after = value(after);
+        assert_eq!((&after["version"], &after["rollout"]), (&json!("v3"), &json!(id.0)));
+        assert!(before.is_none_or(|before| value(Some(before))["version"] == "v2"));
+        let step = change(last, &format!("rollouts/{}", id.0)).unwrap();
+        let grants = |of: Option<AuditValue>| value(of)["grants"].as_u64().unwrap();
+        assert!(grants(step.before.clone()) < grants(step.after.clone()), "{step:?}");
+    }
     fixture.stop().await;
 }
 
